@@ -1,0 +1,125 @@
+package nvext
+
+// Routing explains where a request went and why. It is one JSON contract for
+// three readers: the client that asks for extra field "routing", the trace, and
+// the dashboard.
+type Routing struct {
+	// RequestID names the request in logs and traces.
+	RequestID string `json:"request_id"`
+	// Model is the model as routed.
+	Model string `json:"model"`
+	// Phase is "prefill" or "decode" in disaggregated serving, else empty.
+	Phase string `json:"phase,omitzero"`
+	// Mode is the router mode, as "kv" or "round_robin".
+	Mode string `json:"mode"`
+	// Policy is what ranked the candidates, as "cost" or "thompson".
+	Policy string `json:"policy"`
+	// Reason is what decided.
+	Reason Reason `json:"reason"`
+	// Chosen is the candidate that got the request, as it was when chosen.
+	Chosen Candidate `json:"chosen"`
+	// Candidates are at most [MaxCandidates] of those considered, the best first
+	// and those that could not be chosen last. Chosen need not be among them.
+	Candidates []Candidate `json:"candidates,omitempty"`
+	// Considered is how many candidates there were before the list was cut.
+	Considered int `json:"considered"`
+	// Tied is how many candidates shared the best score, if more than one did.
+	Tied int `json:"tied,omitzero"`
+	// Seed is that of the random source, where chance had a part: with it and the
+	// same inputs the choice comes out the same. A string in JSON, since it may
+	// not fit a JavaScript number.
+	Seed *uint64 `json:"seed,string,omitzero"`
+	// Attempt is 1 for the first placement, more after a retry or a migration.
+	Attempt int `json:"attempt"`
+	// QueueWaitMS is the time spent in the router's queue.
+	QueueWaitMS Float `json:"queue_wait_ms"`
+	// OverlapBlocks is how many prompt blocks the chosen rank holds.
+	OverlapBlocks int `json:"overlap_blocks"`
+	// TotalBlocks is how many blocks the prompt has.
+	TotalBlocks int `json:"total_blocks"`
+	// PredictedCachedTokens is how many prompt tokens the engine should find
+	// in its cache.
+	PredictedCachedTokens int `json:"predicted_cached_tokens"`
+}
+
+// MaxCandidates is how many candidates an explanation lists besides the chosen.
+const MaxCandidates = 8
+
+// Reason is what decided a placement.
+type Reason string
+
+const (
+	// ReasonPinned: the request named the worker.
+	ReasonPinned Reason = "pinned"
+	// ReasonSession: the request belongs to a session bound to the worker.
+	ReasonSession Reason = "session"
+	// ReasonOnly: no other candidate was left.
+	ReasonOnly Reason = "only"
+	// ReasonRoundRobin: it was the worker's turn.
+	ReasonRoundRobin Reason = "round_robin"
+	// ReasonRandom: chance alone.
+	ReasonRandom Reason = "random"
+	// ReasonLeastLoaded: it had the least to do.
+	ReasonLeastLoaded Reason = "least_loaded"
+	// ReasonCost: the cost of cache misses and load was lowest there.
+	ReasonCost Reason = "cost"
+	// ReasonThompson: the bandit policy chose it.
+	ReasonThompson Reason = "thompson"
+)
+
+// State is whether a candidate could be chosen, and if not, why.
+type State string
+
+const (
+	// StateEligible could be chosen.
+	StateEligible State = "eligible"
+	// StateInhibited failed lately and rests.
+	StateInhibited State = "inhibited"
+	// StateOverloaded is beyond its busy threshold.
+	StateOverloaded State = "overloaded"
+	// StateExcluded was tried for this request before, or lacks a taint it requires.
+	StateExcluded State = "excluded"
+	// StateNotAllowed is not among the workers the request allows.
+	StateNotAllowed State = "not_allowed"
+)
+
+// Candidate is one rank of one worker in the eyes of a decision.
+//
+// If there are terms, they sum to the score, up to rounding: a reader can see
+// from the numbers alone what made the difference.
+type Candidate struct {
+	WorkerID uint64 `json:"worker_id"`
+	DPRank   uint32 `json:"dp_rank"`
+	State    State  `json:"state"`
+	// Inflight is how many requests the rank was working on.
+	Inflight int `json:"inflight"`
+	// ActivePrefillTokens is how many prompt tokens it still had to compute.
+	ActivePrefillTokens int64 `json:"active_prefill_tokens"`
+	// ActiveDecodeBlocks is how many blocks its running requests held.
+	ActiveDecodeBlocks int64 `json:"active_decode_blocks"`
+	// OverlapBlocks is how many leading prompt blocks it held.
+	OverlapBlocks int `json:"overlap_blocks"`
+	// Score is the policy's own measure, comparable within one decision only; NaN,
+	// null in JSON, for a candidate that was not scored.
+	Score Float `json:"score"`
+	// Terms are the parts of the score.
+	Terms []Term `json:"terms,omitzero"`
+	// Propensity is the probability with which the policy would choose the
+	// candidate, where the policy is a random one.
+	Propensity *Float `json:"propensity,omitzero"`
+}
+
+// TermSum is the sum of the terms, which is the score if there are any.
+func (c *Candidate) TermSum() float64 {
+	var sum float64
+	for _, t := range c.Terms {
+		sum += float64(t.Value)
+	}
+	return sum
+}
+
+// Term is one part of a score.
+type Term struct {
+	Name  string `json:"name"`
+	Value Float  `json:"value"`
+}
