@@ -1,0 +1,271 @@
+package openai
+
+// ChunkInfo is what one response object tells the control plane: a streamed
+// chunk or a whole unary body.
+type ChunkInfo struct {
+	// Deltas is the number of choices that carry generated content: text,
+	// reasoning, a refusal or tool calls.
+	Deltas int
+	// TokenIDs is the number of generated token ids, where the engine sends
+	// them; -1 where it does not.
+	TokenIDs int
+	// Finished is the number of choices with a finish reason.
+	Finished int
+	// Usage is nil when the object has none.
+	Usage *Usage
+	// Error is the error member, nil when absent or null.
+	Error Value
+	// NvExt is the nvext member, nil when absent or null.
+	NvExt Value
+	// ID is the id member, without its quotes.
+	ID Value
+}
+
+// Tokens returns the number of generated tokens: the ids if the engine sends them,
+// else one for each choice with content.
+func (info *ChunkInfo) Tokens() int {
+	if info.TokenIDs >= 0 {
+		return info.TokenIDs
+	}
+	return info.Deltas
+}
+
+// Usage is the token accounting of an engine.
+type Usage struct {
+	Prompt, Completion uint64
+	Cached             uint64
+	HasCached          bool // the engine said how many prompt tokens were cached
+}
+
+// ParseChunk reads a response object. It decodes nothing but the members that
+// ChunkInfo holds, and allocates only where there is a usage or an error. The
+// slices in info alias data.
+func ParseChunk(data []byte, info *ChunkInfo) error {
+	*info = ChunkInfo{TokenIDs: -1}
+	p := parser{b: data}
+	p.space()
+	if p.peek() != '{' {
+		return p.want("an object")
+	}
+	p.i++
+	for first := true; ; first = false {
+		key, keyEnd, err := p.member(first)
+		if err != nil {
+			return err
+		}
+		if keyEnd == 0 {
+			return p.end()
+		}
+		start := p.i
+		switch string(data[key:keyEnd]) {
+		case `"choices"`:
+			err = info.choices(&p)
+		case `"usage"`:
+			if p.peek() == '{' {
+				info.Usage = &Usage{}
+				err = info.Usage.parse(&p)
+			} else {
+				err = p.skip()
+			}
+		case `"error"`:
+			info.Error, err = p.value()
+		case `"nvext"`:
+			info.NvExt, err = p.value()
+		case `"id"`:
+			if err = p.skip(); err == nil && data[start] == '"' {
+				info.ID = data[start+1 : p.i-1]
+			}
+		default:
+			err = p.skip()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// value moves over the value at the cursor and returns it, nil for null.
+func (p *parser) value() (Value, error) {
+	start := p.i
+	if err := p.skip(); err != nil {
+		return nil, err
+	}
+	if v := Value(p.b[start:p.i]); v.Present() {
+		return v, nil
+	}
+	return nil, nil
+}
+
+func (info *ChunkInfo) choices(p *parser) error {
+	if p.peek() != '[' {
+		return p.skip()
+	}
+	p.i++
+	for first := true; ; first = false {
+		more, err := p.element(first)
+		if err != nil || !more {
+			return err
+		}
+		if p.peek() == '{' {
+			err = info.choice(p)
+		} else {
+			err = p.skip()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (info *ChunkInfo) choice(p *parser) error {
+	p.i++
+	content := false
+	for first := true; ; first = false {
+		key, keyEnd, err := p.member(first)
+		if err != nil {
+			return err
+		}
+		if keyEnd == 0 {
+			break
+		}
+		var found bool
+		switch string(p.b[key:keyEnd]) {
+		case `"text"`:
+			found, err = p.something()
+			content = content || found
+		case `"delta"`, `"message"`:
+			found, err = p.generated()
+			content = content || found
+		case `"finish_reason"`:
+			if found, err = p.something(); found {
+				info.Finished++
+			}
+		case `"token_ids"`:
+			err = info.tokenIDs(p)
+		default:
+			err = p.skip()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if content {
+		info.Deltas++
+	}
+	return nil
+}
+
+// generated moves over a delta or message and reports whether it carries
+// anything that was generated.
+func (p *parser) generated() (bool, error) {
+	if p.peek() != '{' {
+		return false, p.skip()
+	}
+	p.i++
+	content := false
+	for first := true; ; first = false {
+		key, keyEnd, err := p.member(first)
+		if err != nil || keyEnd == 0 {
+			return content, err
+		}
+		var found bool
+		switch string(p.b[key:keyEnd]) {
+		case `"content"`, `"reasoning_content"`, `"reasoning"`, `"refusal"`, `"tool_calls"`, `"function_call"`:
+			found, err = p.something()
+			content = content || found
+		default:
+			err = p.skip()
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+}
+
+// something moves over the value at the cursor and reports whether it is a
+// string, array or object with anything in it.
+func (p *parser) something() (bool, error) {
+	start := p.i
+	if err := p.skip(); err != nil {
+		return false, err
+	}
+	switch v := Value(p.b[start:p.i]); v.Kind() {
+	case '"', '[', '{':
+		return !v.empty(), nil
+	}
+	return false, nil
+}
+
+func (info *ChunkInfo) tokenIDs(p *parser) error {
+	if p.peek() != '[' {
+		return p.skip()
+	}
+	p.i++
+	info.TokenIDs = max(info.TokenIDs, 0)
+	for first := true; ; first = false {
+		more, err := p.element(first)
+		if err != nil || !more {
+			return err
+		}
+		if err := p.skip(); err != nil {
+			return err
+		}
+		info.TokenIDs++
+	}
+}
+
+// parse reads the usage object at the cursor.
+func (u *Usage) parse(p *parser) error {
+	p.i++
+	for first := true; ; first = false {
+		key, keyEnd, err := p.member(first)
+		if err != nil || keyEnd == 0 {
+			return err
+		}
+		switch string(p.b[key:keyEnd]) {
+		case `"prompt_tokens"`:
+			u.Prompt, _, err = p.uint()
+		case `"completion_tokens"`:
+			u.Completion, _, err = p.uint()
+		case `"prompt_tokens_details"`:
+			err = u.details(p)
+		default:
+			err = p.skip()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (u *Usage) details(p *parser) error {
+	if p.peek() != '{' {
+		return p.skip()
+	}
+	p.i++
+	for first := true; ; first = false {
+		key, keyEnd, err := p.member(first)
+		if err != nil || keyEnd == 0 {
+			return err
+		}
+		if string(p.b[key:keyEnd]) == `"cached_tokens"` {
+			u.Cached, u.HasCached, err = p.uint()
+		} else {
+			err = p.skip()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// uint moves over the value at the cursor and returns it if it is an unsigned
+// integer.
+func (p *parser) uint() (uint64, bool, error) {
+	start := p.i
+	if err := p.skip(); err != nil {
+		return 0, false, err
+	}
+	n, ok := Value(p.b[start:p.i]).Uint()
+	return n, ok, nil
+}
