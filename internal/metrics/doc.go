@@ -1,0 +1,23 @@
+// Package metrics defines every Prometheus series of the server, each by its
+// exact name, and the recorders through which other packages feed them.
+//
+// A Set owns a registry. From it come three kinds of handle: a Model for what
+// is counted per served model, with a Request for each request; a Worker for
+// the gauges of one rank of one engine; a Router for one pool's placement
+// figures. A handle resolves its series when it is made, so that recording is
+// a few atomic operations; look handles up once and keep them.
+//
+// Names under dynamo_ are a contract with existing dashboards and collectors
+// and keep the labels and buckets found there. Names under stator_ are this
+// project's own. In the families that describe requests the model label is
+// lower-cased, elsewhere it is the served name as it is; models whose names
+// differ only by case share the former.
+//
+// The number of series is bounded: every label value is a served model, a live
+// worker, or comes from a fixed list. Callers pass UnknownModel for a model
+// that is not served, and call DropModel and DropWorker when one leaves. A
+// handle outlives its series: what it records after the drop goes nowhere.
+//
+// The package reads no clock, no environment and no flags, and keeps no global
+// state. All types are safe for concurrent use except Request.
+package metrics

@@ -1,0 +1,251 @@
+package metrics
+
+import (
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// defaultPrefix begins the names of the families that describe requests and
+// models. It can be configured; the prefixes below cannot.
+const defaultPrefix = "dynamo_frontend"
+
+const (
+	frontendPrefix  = "dynamo_frontend_"
+	overheadPrefix  = "dynamo_router_overhead_"
+	componentPrefix = "dynamo_component_router_"
+	ownPrefix       = "stator_"
+)
+
+var (
+	stageBuckets       = []float64{0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 2.5, 5}
+	tokenizeBuckets    = []float64{0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1}
+	templateBuckets    = []float64{0.00001, 0.00005, 0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05}
+	tokenizerMSBuckets = []float64{0.5, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512}
+)
+
+// hitRateBuckets are 0, 0.05, … 1. Dividing gives the float nearest to each
+// decimal, which adding up steps would not.
+func hitRateBuckets() []float64 {
+	b := make([]float64, 21)
+	for i := range b {
+		b[i] = float64(i) / 20
+	}
+	return b
+}
+
+// families holds every collector. The names are all here.
+type families struct {
+	// Requests; the model label is lower-cased.
+	requests       *prometheus.CounterVec
+	started        *prometheus.CounterVec
+	inflight       *prometheus.GaugeVec
+	active         *prometheus.GaugeVec
+	queued         *prometheus.GaugeVec
+	duration       *prometheus.HistogramVec
+	inputTokens    *prometheus.HistogramVec
+	outputSequence *prometheus.HistogramVec
+	cachedTokens   *prometheus.HistogramVec
+	ttft           *prometheus.HistogramVec
+	itl            *histogramVec
+	outputTokens   *prometheus.CounterVec
+
+	// Requests; the model label is verbatim.
+	disconnected  prometheus.Gauge
+	cancellations *prometheus.CounterVec
+	rejections    *prometheus.CounterVec
+
+	// What is known of a model.
+	totalKVBlocks       *prometheus.GaugeVec
+	maxNumSeqs          *prometheus.GaugeVec
+	maxNumBatchedTokens *prometheus.GaugeVec
+	contextLength       *prometheus.GaugeVec
+	kvCacheBlockSize    *prometheus.GaugeVec
+	migrationLimit      *prometheus.GaugeVec
+
+	// Stages of the request path.
+	tokenizerLatency *prometheus.HistogramVec
+	stageDuration    *prometheus.HistogramVec
+	tokenize         prometheus.Histogram
+	template         prometheus.Histogram
+
+	// Workers.
+	activeDecodeBlocks  *prometheus.GaugeVec
+	activePrefillTokens *prometheus.GaugeVec
+	lastTTFT            *prometheus.GaugeVec
+	lastInputTokens     *prometheus.GaugeVec
+	lastITL             *prometheus.GaugeVec
+
+	// Router.
+	queuePendingRequests  *prometheus.GaugeVec
+	queuePendingISLTokens *prometheus.GaugeVec
+	overheadBlockHashing  prometheus.Histogram
+	overheadSeqHashing    prometheus.Histogram
+	overheadFindMatches   prometheus.Histogram
+	overheadScheduling    prometheus.Histogram
+	overheadTotal         prometheus.Histogram
+	routerRequests        *prometheus.CounterVec
+	routerTTFT            *prometheus.HistogramVec
+	routerITL             *histogramVec
+	routerInputTokens     *prometheus.HistogramVec
+	routerOutputTokens    *prometheus.HistogramVec
+	routerHitRate         *prometheus.HistogramVec
+
+	// Our own.
+	buildInfo         *prometheus.GaugeVec
+	workers           *prometheus.GaugeVec
+	retries           *prometheus.CounterVec
+	inhibitions       *prometheus.CounterVec
+	hintsIgnored      *prometheus.CounterVec
+	shed              *prometheus.CounterVec
+	inflightBodyBytes prometheus.Gauge
+	engineErrors      *prometheus.CounterVec
+	authFailures      prometheus.Counter
+}
+
+// newFamilies registers all families. It panics if two share a name, which the
+// choice of prefix cannot bring about: see sanitizePrefix.
+func newFamilies(reg *prometheus.Registry, o Options) *families {
+	r := registrar{reg}
+	p := sanitizePrefix(o.Prefix) + "_"
+
+	durations := o.Buckets.RequestDuration.bounds(defaultRequestDuration)
+	inputs := o.Buckets.InputSequence.bounds(defaultInputSequence)
+	outputs := o.Buckets.OutputSequence.bounds(defaultOutputSequence)
+	ttfts := o.Buckets.TTFT.bounds(defaultTTFT)
+	itls := o.Buckets.ITL.bounds(defaultITL)
+
+	hashing := prometheus.ExponentialBuckets(0.001, 2, 15)
+	placing := prometheus.ExponentialBuckets(0.01, 3, 17)
+	router := prometheus.Labels{"router_id": strconv.FormatUint(o.RouterID, 10)}
+	component := prometheus.Labels{"router_id": router["router_id"], "dynamo_namespace": o.Namespace}
+	pool := []string{"dynamo_component", "model"}
+	worker := []string{"worker_id", "dp_rank", "worker_type"}
+
+	return &families{
+		requests:       r.counters(p+"requests_total", "Requests finished, by how they ended.", "model", "endpoint", "request_type", "status", "error_type"),
+		started:        r.counters(p+"requests_started_total", "Requests begun, whether or not they have finished.", "model", "endpoint", "request_type"),
+		inflight:       r.gauges(p+"inflight_requests", "Requests between arrival and the end of their answer.", "model"),
+		active:         r.gauges(p+"active_requests", "The same figure as inflight_requests, under its newer name.", "model"),
+		queued:         r.gauges(p+"queued_requests", "Requests between arrival and their first token.", "model"),
+		duration:       r.histograms(p+"request_duration_seconds", "Time from arrival to the end of the answer.", durations, nil, "model"),
+		inputTokens:    r.histograms(p+"input_sequence_tokens", "Prompt tokens per request.", inputs, nil, "model"),
+		outputSequence: r.histograms(p+"output_sequence_tokens", "Generated tokens per request that generated any.", outputs, nil, "model"),
+		cachedTokens:   r.histograms(p+"cached_tokens", "Prompt tokens per request that the engine reports to have found in its cache.", inputs, nil, "model"),
+		ttft:           r.histograms(p+"time_to_first_token_seconds", "Time from acceptance of a request to its first token.", ttfts, nil, "model"),
+		itl:            r.weighted(p+"inter_token_latency_seconds", "Time between tokens; a chunk of n tokens counts n times with its share of the time.", itls, nil, "model"),
+		outputTokens:   r.counters(p+"output_tokens_total", "Generated tokens, counted as they arrive.", "model"),
+
+		disconnected:  r.gauge(p+"disconnected_clients", "Clients that went away before their answer ended; it only grows."),
+		cancellations: r.counters(p+"model_cancellation_total", "Requests given up because the client went away.", "model", "endpoint", "request_type"),
+		rejections:    r.counters(p+"model_rejection_total", "Requests turned away because all workers were busy.", "model", "endpoint"),
+
+		totalKVBlocks:       r.gauges(p+"model_total_kv_blocks", "KV-cache blocks of one worker.", "model"),
+		maxNumSeqs:          r.gauges(p+"model_max_num_seqs", "Sequences a worker runs at once.", "model"),
+		maxNumBatchedTokens: r.gauges(p+"model_max_num_batched_tokens", "Tokens a worker takes into one batch.", "model"),
+		contextLength:       r.gauges(p+"model_context_length", "Longest sequence in tokens, prompt and answer together.", "model"),
+		kvCacheBlockSize:    r.gauges(p+"model_kv_cache_block_size", "Tokens in one KV-cache block.", "model"),
+		migrationLimit:      r.gauges(p+"model_migration_limit", "How often one request may move to another worker.", "model"),
+
+		tokenizerLatency: r.histograms(p+"tokenizer_latency_ms", "Milliseconds of tokenizer work per request.", tokenizerMSBuckets, nil, "operation"),
+		stageDuration:    r.histograms(frontendPrefix+"stage_duration_seconds", "Time a request spends in each stage.", stageBuckets, nil, "stage"),
+		tokenize:         r.histogram(frontendPrefix+"tokenize_seconds", "Time to tokenize one prompt.", tokenizeBuckets, nil),
+		template:         r.histogram(frontendPrefix+"template_seconds", "Time to render one chat template.", templateBuckets, nil),
+
+		activeDecodeBlocks:  r.gauges(frontendPrefix+"worker_active_decode_blocks", "KV-cache blocks held by requests booked on the rank.", worker...),
+		activePrefillTokens: r.gauges(frontendPrefix+"worker_active_prefill_tokens", "Prompt tokens booked on the rank and not yet prefilled.", worker...),
+		lastTTFT:            r.gauges(frontendPrefix+"worker_last_time_to_first_token_seconds", "Time to first token of the rank's latest request.", worker...),
+		lastInputTokens:     r.gauges(frontendPrefix+"worker_last_input_sequence_tokens", "Prompt tokens of the rank's latest request.", worker...),
+		lastITL:             r.gauges(frontendPrefix+"worker_last_inter_token_latency_seconds", "Mean time between tokens of the rank's latest request.", worker...),
+
+		queuePendingRequests:  r.gauges(frontendPrefix+"router_queue_pending_requests", "Requests waiting in the routers' queues.", "worker_type"),
+		queuePendingISLTokens: r.gauges(frontendPrefix+"router_queue_pending_isl_tokens", "Prompt tokens of the requests waiting in the routers' queues.", "worker_type"),
+		overheadBlockHashing:  r.histogram(overheadPrefix+"block_hashing_ms", "Milliseconds to hash a prompt's blocks.", hashing, router),
+		overheadSeqHashing:    r.histogram(overheadPrefix+"seq_hashing_ms", "Milliseconds to chain block hashes into sequence hashes.", hashing, router),
+		overheadFindMatches:   r.histogram(overheadPrefix+"indexer_find_matches_ms", "Milliseconds to look a prompt up in the index.", placing, router),
+		overheadScheduling:    r.histogram(overheadPrefix+"scheduling_ms", "Milliseconds to choose and book a worker, time in the queue left out.", placing, router),
+		overheadTotal:         r.histogram(overheadPrefix+"total_ms", "Milliseconds of the whole placement, time in the queue left out.", placing, router),
+		routerRequests:        r.counterVec(componentPrefix+"requests_total", "Requests placed by the router.", component, pool...),
+		routerTTFT:            r.histograms(componentPrefix+"time_to_first_token_seconds", "Time from placement to the first token.", LogBuckets(0.001, 480, 18), component, pool...),
+		routerITL:             r.weighted(componentPrefix+"inter_token_latency_seconds", "Time between tokens as the router sees them.", LogBuckets(0.001, 2, 13), component, pool...),
+		routerInputTokens:     r.histograms(componentPrefix+"input_sequence_tokens", "Prompt tokens per placed request.", LogBuckets(50, 128000, 12), component, pool...),
+		routerOutputTokens:    r.histograms(componentPrefix+"output_sequence_tokens", "Generated tokens per placed request.", LogBuckets(50, 32000, 10), component, pool...),
+		routerHitRate:         r.histograms(componentPrefix+"kv_hit_rate", "Share of a prompt's blocks expected in the chosen worker's cache.", hitRateBuckets(), component, pool...),
+
+		buildInfo:         r.gauges(ownPrefix+"build_info", "Always 1; the labels say what is running.", "version", "goversion"),
+		workers:           r.gauges(ownPrefix+"workers", "Workers of a model by state: discovered counts all, routable those that take requests now.", "model", "state"),
+		retries:           r.counters(ownPrefix+"retries_total", "Requests sent to another worker before any byte reached the client.", "model", "reason"),
+		inhibitions:       r.counters(ownPrefix+"inhibitions_total", "Times a worker was set aside after failures.", "worker_id"),
+		hintsIgnored:      r.counters(ownPrefix+"hints_ignored_total", "Hint values that were not usable and had no effect.", "field"),
+		shed:              r.counters(ownPrefix+"shed_total", "Requests turned away to protect the fleet or this process.", "model", "reason"),
+		inflightBodyBytes: r.gauge(ownPrefix+"inflight_body_bytes", "Bytes of request bodies held in memory."),
+		engineErrors:      r.counters(ownPrefix+"engine_errors_total", "Failures of engines while serving a request, retried or not.", "model", "kind"),
+		authFailures:      r.counter(ownPrefix+"auth_failures_total", "Requests with a missing, wrong or insufficient key."),
+	}
+}
+
+// sanitizePrefix turns every character that may not stand in a metric name
+// into an underscore. An empty prefix, and the one prefix under which request
+// families would take the names of router families, give the default.
+func sanitizePrefix(prefix string) string {
+	b := []byte(prefix)
+	for i, c := range b {
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' || c == ':'
+		if !letter && (i == 0 || c < '0' || c > '9') {
+			b[i] = '_'
+		}
+	}
+	if p := string(b); p != "" && p+"_" != componentPrefix {
+		return p
+	}
+	return defaultPrefix
+}
+
+// registrar makes collectors and registers them.
+type registrar struct{ reg *prometheus.Registry }
+
+func (r registrar) counter(name, help string) prometheus.Counter {
+	c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	r.reg.MustRegister(c)
+	return c
+}
+
+func (r registrar) counters(name, help string, labels ...string) *prometheus.CounterVec {
+	return r.counterVec(name, help, nil, labels...)
+}
+
+func (r registrar) counterVec(name, help string, constant prometheus.Labels, labels ...string) *prometheus.CounterVec {
+	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: constant}, labels)
+	r.reg.MustRegister(v)
+	return v
+}
+
+func (r registrar) gauge(name, help string) prometheus.Gauge {
+	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+	r.reg.MustRegister(g)
+	return g
+}
+
+func (r registrar) gauges(name, help string, labels ...string) *prometheus.GaugeVec {
+	v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+	r.reg.MustRegister(v)
+	return v
+}
+
+func (r registrar) histogram(name, help string, upper []float64, constant prometheus.Labels) prometheus.Histogram {
+	h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: upper, ConstLabels: constant})
+	r.reg.MustRegister(h)
+	return h
+}
+
+func (r registrar) histograms(name, help string, upper []float64, constant prometheus.Labels, labels ...string) *prometheus.HistogramVec {
+	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: upper, ConstLabels: constant}, labels)
+	r.reg.MustRegister(v)
+	return v
+}
+
+func (r registrar) weighted(name, help string, upper []float64, constant prometheus.Labels, labels ...string) *histogramVec {
+	v := newHistogramVec(name, help, upper, constant, labels...)
+	r.reg.MustRegister(v)
+	return v
+}

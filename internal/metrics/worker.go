@@ -1,0 +1,124 @@
+package metrics
+
+import (
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// NoRank is the rank of a worker whose data-parallel rank is not known.
+const NoRank = math.MaxUint32
+
+// Worker records what concerns one rank of one worker in one role. Get it from
+// Set.Worker. It is safe for concurrent use.
+type Worker struct {
+	series *workerSeries
+	fam    *families
+	labels [3]string // worker_id, dp_rank, worker_type
+
+	decodeBlocks, prefillTokens prometheus.Gauge
+}
+
+// workerSeries are the series of all ranks and roles of one worker.
+type workerSeries struct {
+	id          string
+	gate        gate
+	inhibitions prometheus.Counter
+	ranks       map[workerRank]*Worker // guarded by Set.mu
+}
+
+type workerRank struct {
+	rank uint32
+	role WorkerType
+}
+
+// Worker returns the recorder of one rank of a worker that decodes, alone or
+// besides prefilling. Series are made at the first call. It takes a lock; keep
+// what it returns.
+func (s *Set) Worker(id uint64, rank uint32) *Worker {
+	return s.worker(id, workerRank{rank, WorkerDecode})
+}
+
+// PrefillWorker is Worker for a worker that only prefills.
+func (s *Set) PrefillWorker(id uint64, rank uint32) *Worker {
+	return s.worker(id, workerRank{rank, WorkerPrefill})
+}
+
+func (s *Set) worker(id uint64, key workerRank) *Worker {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ws := s.workers[id]
+	if ws == nil {
+		label := strconv.FormatUint(id, 10)
+		ws = &workerSeries{
+			id:          label,
+			inhibitions: s.fam.inhibitions.WithLabelValues(label),
+			ranks:       make(map[workerRank]*Worker),
+		}
+		s.workers[id] = ws
+	}
+	w := ws.ranks[key]
+	if w == nil {
+		rank := "none"
+		if key.rank != NoRank {
+			rank = strconv.FormatUint(uint64(key.rank), 10)
+		}
+		w = &Worker{series: ws, fam: s.fam, labels: [3]string{ws.id, rank, string(key.role)}}
+		w.decodeBlocks = s.fam.activeDecodeBlocks.WithLabelValues(w.labels[:]...)
+		w.prefillTokens = s.fam.activePrefillTokens.WithLabelValues(w.labels[:]...)
+		ws.ranks[key] = w
+	}
+	return w
+}
+
+// DropWorker removes all series of a worker that has left, in all its ranks and
+// roles. A later call of Worker with the same id begins anew.
+func (s *Set) DropWorker(id uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ws := s.workers[id]
+	if ws == nil {
+		return
+	}
+	delete(s.workers, id)
+	ws.gate.close(func() {
+		match := prometheus.Labels{"worker_id": ws.id}
+		for _, v := range []*prometheus.GaugeVec{
+			s.fam.activeDecodeBlocks, s.fam.activePrefillTokens,
+			s.fam.lastTTFT, s.fam.lastInputTokens, s.fam.lastITL,
+		} {
+			v.DeletePartialMatch(match)
+		}
+		s.fam.inhibitions.DeleteLabelValues(ws.id)
+	})
+}
+
+// SetLoad exposes what is booked on the rank: KV-cache blocks of its requests,
+// and prompt tokens not yet prefilled.
+func (w *Worker) SetLoad(decodeBlocks, prefillTokens int) {
+	w.decodeBlocks.Set(float64(decodeBlocks))
+	w.prefillTokens.Set(float64(prefillTokens))
+}
+
+// Last exposes the figures of the rank's latest request. A value that is not
+// positive is unknown and leaves its gauge as it was: an answer of one token
+// has no inter-token latency, and prefill and decode workers each know a part.
+func (w *Worker) Last(ttft, itl time.Duration, promptTokens int) {
+	w.series.gate.open(func() {
+		if ttft > 0 {
+			w.fam.lastTTFT.WithLabelValues(w.labels[:]...).Set(ttft.Seconds())
+		}
+		if itl > 0 {
+			w.fam.lastITL.WithLabelValues(w.labels[:]...).Set(itl.Seconds())
+		}
+		if promptTokens > 0 {
+			w.fam.lastInputTokens.WithLabelValues(w.labels[:]...).Set(float64(promptTokens))
+		}
+	})
+}
+
+// Inhibited records that the worker, with all its ranks, was set aside after
+// failures.
+func (w *Worker) Inhibited() { w.series.inhibitions.Inc() }
