@@ -1,0 +1,76 @@
+// Package tokenize turns requests into the token ids an engine sees.
+//
+// Two steps, kept apart: a [Renderer] writes the messages of a chat into a
+// [Prompt], which is text that remembers which parts the template wrote and
+// which the client did; a [Tokenizer] turns text into ids. [Prompt.AppendIDs]
+// joins them. The distinction matters because a template's <|im_start|> is one
+// special token, while the same letters in a message are only letters.
+//
+// [Bytes] and [ChatML] are the tokenizer and the template of the simulated
+// engine. They need no files, so the engine and whoever routes to it agree by
+// construction.
+package tokenize
+
+import "fmt"
+
+// Tokenizer turns text into token ids and back. Implementations are safe for
+// concurrent use.
+type Tokenizer interface {
+	// Encode appends the ids of text to dst. With special set, the spellings
+	// of special tokens become those tokens; otherwise they are ordinary text.
+	// Text is read only and not kept.
+	Encode(dst []uint32, text []byte, special bool) ([]uint32, error)
+	// Decode appends the bytes of ids to dst, special tokens by their
+	// spelling. The bytes need not be valid UTF-8: a character can be spread
+	// over several tokens. An id outside the vocabulary is an *[UnknownIDError],
+	// with dst returned as it came.
+	Decode(dst []byte, ids []uint32) ([]byte, error)
+	// Fingerprint names the vocabulary and its rules: two tokenizers with the
+	// same fingerprint give the same ids for every text.
+	Fingerprint() string
+}
+
+// UnknownIDError is returned when an id is not in the vocabulary.
+type UnknownIDError struct {
+	ID    uint32
+	Index int // where in the ids it stands
+}
+
+func (e *UnknownIDError) Error() string {
+	return fmt.Sprintf("token id %d at index %d is not in the vocabulary", e.ID, e.Index)
+}
+
+// Source says where the ids of a [Result] come from.
+type Source uint8
+
+// The sources. None means that there are no ids, only text.
+const (
+	None   Source = iota
+	Local         // a tokenizer in this process
+	Engine        // the engine's own tokenize route
+	Client        // the request brought them along
+)
+
+// String returns the source in lower case, as it appears in labels and traces.
+func (s Source) String() string {
+	switch s {
+	case None:
+		return "none"
+	case Local:
+		return "local"
+	case Engine:
+		return "engine"
+	case Client:
+		return "client"
+	default:
+		return fmt.Sprintf("source(%d)", uint8(s))
+	}
+}
+
+// Result is a tokenized prompt.
+type Result struct {
+	IDs         []uint32
+	Text        []byte // the formatted prompt, nil when not known
+	Fingerprint string // of the tokenizer that made the ids, empty when not known
+	Source      Source
+}
