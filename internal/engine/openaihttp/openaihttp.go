@@ -1,0 +1,325 @@
+// Package openaihttp is the engine adapter for any server with an OpenAI-style
+// HTTP API: simulated engines and everything that has no adapter of its own.
+package openaihttp
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/stator-ai/stator/internal/engine"
+	"github.com/stator-ai/stator/internal/kv"
+	"github.com/stator-ai/stator/internal/openai"
+)
+
+// Config says where a server is and how to reach it.
+type Config struct {
+	// URL is the server's base URL. A trailing slash or /v1 does not matter.
+	URL string
+	// APIKey, if set, is sent as bearer token and replaces the client's.
+	APIKey string
+	// Dial, if set, replaces TCP; in-memory engines use it.
+	Dial func(ctx context.Context) (net.Conn, error)
+	// ConnectTimeout bounds dialling and the TLS handshake; 0 means 5 s.
+	ConnectTimeout time.Duration
+	// TLS is used for https URLs; nil means the system's defaults.
+	TLS *tls.Config
+}
+
+// rankHeader carries the data-parallel rank, under the name vLLM reads.
+const rankHeader = "X-Data-Parallel-Rank"
+
+// idleTimeout is below the five seconds after which the HTTP servers of vLLM and
+// llama.cpp close an idle connection, so that a request rarely meets one that is
+// being closed.
+const idleTimeout = 4 * time.Second
+
+// Engine is a server reached over HTTP.
+type Engine struct {
+	base      *url.URL
+	apiKey    string
+	transport *http.Transport
+	chat      *url.URL // the two hot routes, resolved once
+	compl     *url.URL
+}
+
+var _ engine.Engine = (*Engine)(nil)
+
+// Normalize returns the canonical form of a base URL: lower-case scheme and
+// host, no default port, no trailing slash, no trailing /v1.
+func Normalize(raw string) (*url.URL, error) {
+	u, err := url.Parse(strings.TrimSpace(raw))
+	if err != nil {
+		return nil, fmt.Errorf("engine url: %w", err)
+	}
+	u.Scheme = strings.ToLower(u.Scheme)
+	if u.Scheme != "http" && u.Scheme != "https" {
+		return nil, fmt.Errorf("engine url %q: expected http:// or https://", raw)
+	}
+	if u.Hostname() == "" {
+		return nil, fmt.Errorf("engine url %q: no host", raw)
+	}
+	if u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+		return nil, fmt.Errorf("engine url %q: expected scheme, host, port and path only", u.Redacted())
+	}
+	u.Host = strings.ToLower(u.Host)
+	if p := u.Port(); p == "80" && u.Scheme == "http" || p == "443" && u.Scheme == "https" {
+		u.Host = strings.TrimSuffix(u.Host, ":"+p)
+	}
+	u.Path = strings.TrimSuffix(strings.TrimRight(u.Path, "/"), "/v1")
+	u.RawPath = ""
+	return u, nil
+}
+
+// ID returns the worker id of a base URL: 53 bits of a hash of its canonical
+// form, never 0.
+func ID(raw string) (kv.WorkerID, error) {
+	u, err := Normalize(raw)
+	if err != nil {
+		return 0, err
+	}
+	return max(1, kv.WorkerID(xxh3.HashString(u.String())&(1<<53-1))), nil
+}
+
+// New returns the engine at cfg.URL. It does not connect.
+func New(cfg Config) (*Engine, error) {
+	base, err := Normalize(cfg.URL)
+	if err != nil {
+		return nil, err
+	}
+	timeout := cfg.ConnectTimeout
+	if timeout == 0 {
+		timeout = 5 * time.Second
+	}
+	dialer := &net.Dialer{Timeout: timeout, KeepAlive: 15 * time.Second}
+	dial := dialer.DialContext
+	if cfg.Dial != nil {
+		dial = func(ctx context.Context, _, _ string) (net.Conn, error) { return cfg.Dial(ctx) }
+	}
+	return &Engine{
+		base:   base,
+		apiKey: cfg.APIKey,
+		chat:   below(base, "/v1/chat/completions"),
+		compl:  below(base, "/v1/completions"),
+		transport: &http.Transport{
+			DialContext:         dial,
+			TLSClientConfig:     cfg.TLS,
+			TLSHandshakeTimeout: timeout,
+			DisableCompression:  true,
+			MaxIdleConnsPerHost: 4096,
+			IdleConnTimeout:     idleTimeout,
+		},
+	}, nil
+}
+
+// URL returns the canonical base URL.
+func (e *Engine) URL() string { return e.base.String() }
+
+// Close drops idle connections.
+func (e *Engine) Close() { e.transport.CloseIdleConnections() }
+
+// Open implements [engine.Engine].
+func (e *Engine) Open(ctx context.Context, t engine.Target, r *engine.Request) (*engine.Response, error) {
+	pieces := r.Body.Edit(r.Edits)
+	size := pieces.Len()
+	body := reader(pieces, size)
+	h := r.Header
+	if h == nil {
+		h = make(http.Header, 8)
+	}
+	h["Content-Type"] = jsonType
+	h["Accept-Encoding"] = identity
+	// An empty list is not sent, but tells the transport that it may send the
+	// request again when a kept-alive connection turns out to be closed.
+	h["X-Idempotency-Key"] = nil
+	if r.Ranked {
+		h[rankHeader] = []string{strconv.FormatUint(uint64(t.Rank), 10)}
+	}
+	if e.apiKey != "" {
+		h["Authorization"] = []string{"Bearer " + e.apiKey}
+	}
+	req := &http.Request{
+		Method:        http.MethodPost,
+		URL:           e.route(r.Path),
+		Proto:         "HTTP/1.1",
+		ProtoMajor:    1,
+		ProtoMinor:    1,
+		Header:        h,
+		Host:          e.base.Host,
+		ContentLength: size,
+		Body:          body,
+		GetBody:       func() (io.ReadCloser, error) { return reader(pieces, size), nil },
+	}
+	req = req.WithContext(ctx)
+	resp, err := e.transport.RoundTrip(req)
+	if err != nil {
+		return nil, &engine.OpenError{Failure: failure(ctx, err), Target: t, Err: err}
+	}
+	// The transport keeps the request for as long as the answer runs. It does
+	// not send it again now; without this the whole body would stay in memory.
+	req.GetBody = nil
+	return &engine.Response{Status: resp.StatusCode, Header: resp.Header, Body: resp.Body}, nil
+}
+
+// smallBody is the size up to which a body goes out in one write with its header.
+const smallBody = 16 << 10
+
+// reader returns a reader over the pieces. For a small body it is one that the
+// transport knows to be in memory, so that it does not flush the header first; a
+// large one lets go of its memory as it is read.
+func reader(pieces openai.Pieces, size int64) io.ReadCloser {
+	if size > smallBody {
+		return pieces.Reader()
+	}
+	if len(pieces) == 1 {
+		return io.NopCloser(bytes.NewReader(pieces[0]))
+	}
+	return io.NopCloser(bytes.NewReader(pieces.Bytes()))
+}
+
+var (
+	jsonType = []string{"application/json"}
+	identity = []string{"identity"}
+)
+
+func (e *Engine) route(path string) *url.URL {
+	switch path {
+	case "/v1/chat/completions":
+		return e.chat
+	case "/v1/completions":
+		return e.compl
+	default:
+		return below(e.base, path)
+	}
+}
+
+// below returns the URL of a route under base.
+func below(base *url.URL, path string) *url.URL {
+	u := *base
+	u.Path += path
+	return &u
+}
+
+// failure classifies an error of RoundTrip.
+func failure(ctx context.Context, err error) engine.Failure {
+	var op *net.OpError
+	switch {
+	case ctx.Err() != nil:
+		return engine.FailureOf(ctx, err)
+	case errors.As(err, &op) && op.Op == "dial":
+		return engine.FailConnect
+	case isTLS(err):
+		return engine.FailConnect
+	default:
+		return engine.FailBroken
+	}
+}
+
+// isTLS reports whether the handshake failed: nothing of the request was sent.
+func isTLS(err error) bool {
+	var verify *tls.CertificateVerificationError
+	var record tls.RecordHeaderError
+	return errors.As(err, &verify) || errors.As(err, &record) ||
+		strings.Contains(err.Error(), "TLS handshake timeout")
+}
+
+// Probe implements [engine.Engine]. It asks /health, and /v1/models where a
+// server has no such route.
+func (e *Engine) Probe(ctx context.Context) error {
+	status, _, err := e.get(ctx, "/health")
+	if err == nil && status == http.StatusNotFound {
+		status, _, err = e.get(ctx, "/v1/models")
+	}
+	if err != nil {
+		return err
+	}
+	if status != http.StatusOK {
+		return fmt.Errorf("probe %s: status %d", e.base, status)
+	}
+	return nil
+}
+
+// Identify implements [engine.Engine]. A simulated engine describes itself in
+// its model list; of other servers only what the list says is known.
+func (e *Engine) Identify(ctx context.Context) (*engine.Info, error) {
+	status, body, err := e.get(ctx, "/v1/models")
+	if err != nil {
+		return nil, err
+	}
+	if status != http.StatusOK {
+		return nil, fmt.Errorf("identify %s: /v1/models answered status %d", e.base, status)
+	}
+	var list struct {
+		Data []struct {
+			ID          string `json:"id"`
+			MaxModelLen int    `json:"max_model_len"`
+			Context     int    `json:"context_window"`
+			Stator      *struct {
+				Engine           string `json:"engine"`
+				Version          string `json:"version"`
+				Tokenizer        string `json:"tokenizer"`
+				BlockSize        int    `json:"block_size"`
+				TotalBlocks      int    `json:"total_kv_blocks"`
+				MaxBatchedTokens int    `json:"max_num_batched_tokens"`
+				Ranks            int    `json:"ranks"`
+			} `json:"stator"`
+		} `json:"data"`
+	}
+	if err := json.Unmarshal(body, &list); err != nil {
+		return nil, fmt.Errorf("identify %s: /v1/models: %w", e.base, err)
+	}
+	info := &engine.Info{Kind: "openai"}
+	for _, d := range list.Data {
+		if d.ID == "" {
+			continue
+		}
+		m := engine.Model{ID: d.ID, ContextLength: max(d.MaxModelLen, d.Context)}
+		if s := d.Stator; s != nil {
+			info.Kind, info.Version = s.Engine, s.Version
+			m.Tokenizer = s.Tokenizer
+			m.BlockSize = s.BlockSize
+			m.TotalBlocks = s.TotalBlocks
+			m.MaxBatchedTokens = s.MaxBatchedTokens
+			m.Ranks = s.Ranks
+		}
+		info.Models = append(info.Models, m)
+	}
+	if len(info.Models) == 0 {
+		return nil, fmt.Errorf("identify %s: /v1/models lists no model", e.base)
+	}
+	return info, nil
+}
+
+// get fetches a small JSON document.
+func (e *Engine) get(ctx context.Context, path string) (status int, body []byte, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, below(e.base, path).String(), nil)
+	if err != nil {
+		return 0, nil, err
+	}
+	if e.apiKey != "" {
+		req.Header.Set("Authorization", "Bearer "+e.apiKey)
+	}
+	resp, err := e.transport.RoundTrip(req)
+	if err != nil {
+		return 0, nil, fmt.Errorf("get %s: %w", req.URL, err)
+	}
+	defer resp.Body.Close()
+	const limit = 4 << 20
+	body, err = io.ReadAll(io.LimitReader(resp.Body, limit))
+	if err != nil {
+		return 0, nil, fmt.Errorf("get %s: %w", req.URL, err)
+	}
+	return resp.StatusCode, body, nil
+}
