@@ -1,0 +1,61 @@
+package router
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/stator-ai/stator/internal/kv"
+)
+
+// Errors of Place, to be told apart with errors.Is.
+var (
+	// ErrUnknownModel: no worker ever served that model.
+	ErrUnknownModel = errors.New("unknown model")
+	// ErrNoWorkers: the model is known, but none of its workers can be reached
+	// at the moment.
+	ErrNoWorkers = errors.New("no worker available")
+	// ErrOverloaded: workers exist, and all of them are above a busy threshold.
+	ErrOverloaded = errors.New("all workers are busy")
+	// ErrPinMissing: direct mode needs a pin and the request has none.
+	ErrPinMissing = errors.New("direct mode needs a worker id")
+)
+
+// PinError says why a pinned worker cannot be used. A pin is never replaced by
+// another worker.
+type PinError struct {
+	Worker kv.WorkerID
+	Rank   *uint32
+	Reason PinReason
+}
+
+// PinReason is why a pin failed.
+type PinReason uint8
+
+// The reasons.
+const (
+	PinUnknown     PinReason = iota // no such worker serves the model
+	PinRankUnknown                  // the worker has no such rank
+	PinUnavailable                  // the worker is not reachable at the moment
+	PinOverloaded                   // the worker is above a busy threshold
+	PinNotAllowed                   // the request's allow-list excludes it
+)
+
+// Temporary reports whether the same pin may work later.
+func (e *PinError) Temporary() bool {
+	return e.Reason == PinUnavailable || e.Reason == PinOverloaded
+}
+
+func (e *PinError) Error() string {
+	switch e.Reason {
+	case PinRankUnknown:
+		return fmt.Sprintf("worker %d has no rank %d", e.Worker, *e.Rank)
+	case PinUnavailable:
+		return fmt.Sprintf("worker %d is not reachable at the moment", e.Worker)
+	case PinOverloaded:
+		return fmt.Sprintf("worker %d is busy", e.Worker)
+	case PinNotAllowed:
+		return fmt.Sprintf("worker %d is not in allowed_worker_ids", e.Worker)
+	default:
+		return fmt.Sprintf("worker %d does not exist or does not serve this model", e.Worker)
+	}
+}

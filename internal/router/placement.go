@@ -1,0 +1,117 @@
+package router
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/stator-ai/stator/internal/engine"
+	"github.com/stator-ai/stator/nvext"
+)
+
+// Leg is one part of a request's way: where a phase of it runs.
+type Leg struct {
+	Phase         nvext.Phase
+	Target        engine.Target
+	Engine        engine.Engine
+	Ranked        bool // the worker has several ranks and must be told which
+	OverlapBlocks int  // prompt blocks the rank holds already, as far as known
+}
+
+// Placement is where a request runs, and the handle of its booking. Apart from
+// Done it is used by one goroutine at a time.
+type Placement struct {
+	// Routing explains the choice; nil unless it was asked for.
+	Routing *nvext.Routing
+
+	router *Router
+	pool   *pool
+	slot   *slot
+	leg    Leg
+
+	promptTokens int
+	blocks       int // KV blocks booked
+	outputTokens int
+	decoding     bool // the first token was seen
+	released     atomic.Bool
+}
+
+// Legs returns the request's way, in order. The last leg answers the client.
+func (p *Placement) Legs() []Leg { return []Leg{p.leg} }
+
+// Last returns the leg that answers the client.
+func (p *Placement) Last() *Leg { return &p.leg }
+
+// FirstToken says that the prompt has been computed. Repeats are ignored.
+func (p *Placement) FirstToken() {
+	if p.decoding || p.released.Load() {
+		return
+	}
+	p.decoding = true
+	p.pool.mu.Lock()
+	defer p.pool.mu.Unlock()
+	p.slot.load.prefillTokens -= p.promptTokens
+	p.slot.showLoad()
+}
+
+// Output says that n more tokens were generated. It takes the pool's lock only
+// when they fill another block.
+func (p *Placement) Output(n int) {
+	if n <= 0 || p.released.Load() {
+		return
+	}
+	p.outputTokens += n
+	grown := p.pool.blocksOf(p.promptTokens+p.outputTokens) - p.blocks
+	if grown <= 0 {
+		return
+	}
+	p.blocks += grown
+	p.pool.mu.Lock()
+	defer p.pool.mu.Unlock()
+	p.slot.load.activeBlocks += grown
+	p.slot.showLoad()
+}
+
+// Outcome is how a request ended.
+type Outcome uint8
+
+// The outcomes.
+const (
+	// Completed: the engine answered to the end, whatever the status.
+	Completed Outcome = iota
+	// Cancelled: the client left. It is no failure of the worker.
+	Cancelled
+	// Refused: the engine said that it cannot serve at the moment.
+	Refused
+	// Unreachable: no connection could be made.
+	Unreachable
+	// Broken: the connection broke, or nothing came for too long.
+	Broken
+)
+
+// inhibits reports whether the worker should be left alone for a while.
+func (o Outcome) inhibits() bool { return o == Unreachable || o == Broken }
+
+// Done releases the booking. Only the first call counts; it is safe to call from
+// any goroutine.
+func (p *Placement) Done(o Outcome) {
+	if !p.released.CompareAndSwap(false, true) {
+		return
+	}
+	p.pool.mu.Lock()
+	l := &p.slot.load
+	l.inflight--
+	l.activeBlocks -= p.blocks
+	if !p.decoding {
+		l.prefillTokens -= p.promptTokens
+	}
+	p.slot.showLoad()
+	p.pool.mu.Unlock()
+	if o.inhibits() {
+		p.router.inhibit(p.slot.worker, o)
+	}
+}
+
+// Latency records what the request's timing says about its worker.
+func (p *Placement) Latency(ttft, itl time.Duration) {
+	p.slot.gauges.Last(ttft, itl, p.promptTokens)
+}

@@ -1,0 +1,275 @@
+package router
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/stator-ai/stator/internal/engine"
+	"github.com/stator-ai/stator/internal/kv"
+	"github.com/stator-ai/stator/internal/metrics"
+	"github.com/stator-ai/stator/nvext"
+)
+
+// Config is a router's configuration. The zero value works.
+type Config struct {
+	// Mode is how a rank is chosen; empty means the first of Modes.
+	Mode Mode
+	// Thresholds apply to every model until SetThresholds changes one.
+	Thresholds Thresholds
+	// Inhibit is how long a worker is left alone after a failure, unless a
+	// probe succeeds earlier; 0 means 5 s.
+	Inhibit time.Duration
+	// ProbeInterval is the time between health probes of a worker that is well;
+	// 0 means 5 s. One that is not is probed every second.
+	ProbeInterval time.Duration
+	// Seed makes random choices repeatable; 0 means a random seed.
+	Seed uint64
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+	// Log gets one line per change of a worker's state; nil means none.
+	Log *slog.Logger
+	// Metrics receives the router's series; nil means a private set.
+	Metrics *metrics.Set
+}
+
+// Router places requests. Make one with [New], give it workers with [Router.Add],
+// and end it with [Router.Close]. It is safe for concurrent use.
+type Router struct {
+	cfg Config
+
+	mu      sync.RWMutex
+	models  map[string]*Model
+	workers map[kv.WorkerID]*worker
+	order   []*worker // in the order they were added
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+}
+
+// New returns a router without workers.
+func New(cfg Config) *Router {
+	if cfg.Mode == "" {
+		cfg.Mode = Modes[0]
+	}
+	cfg.Inhibit = cmp.Or(cfg.Inhibit, 5*time.Second)
+	cfg.ProbeInterval = cmp.Or(cfg.ProbeInterval, 5*time.Second)
+	if cfg.Seed == 0 {
+		cfg.Seed = rand.Uint64()
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Metrics == nil {
+		cfg.Metrics = metrics.New(metrics.Options{})
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Router{
+		cfg:     cfg,
+		models:  make(map[string]*Model),
+		workers: make(map[kv.WorkerID]*worker),
+		ctx:     ctx,
+		cancel:  cancel,
+	}
+}
+
+// Mode returns the configured mode.
+func (r *Router) Mode() Mode { return r.cfg.Mode }
+
+// Request is what the router has to know about a request. The router does not
+// change it and does not keep it after Place returns.
+type Request struct {
+	Model *Model // from Lookup
+	ID    string // for explanations
+	// PromptTokens is the length of the prompt, or an estimate of it.
+	PromptTokens int
+	// Pinned restricts the choice to the worker Pin, and to PinRank if not nil.
+	Pinned  bool
+	Pin     kv.WorkerID
+	PinRank *uint32
+	// Allowed, if not nil, lists the workers that may be chosen.
+	Allowed []uint64
+	// Exclude lists the workers that failed this request already.
+	Exclude []kv.WorkerID
+	// QueryOnly asks where the request would run; nothing is booked.
+	QueryOnly bool
+	// Explain asks for Placement.Routing.
+	Explain bool
+	// Attempt counts the placements of this request before this one.
+	Attempt int
+}
+
+// Place chooses a rank for q and books it there; the booking lives until the
+// placement's Done. Errors are [ErrNoWorkers], [ErrOverloaded],
+// [ErrPinMissing] and *[PinError].
+func (r *Router) Place(ctx context.Context, q *Request) (*Placement, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if r.cfg.Mode == Direct && !q.Pinned {
+		return nil, ErrPinMissing
+	}
+	pool := q.Model.choose(q)
+	if pool == nil {
+		if q.Pinned {
+			return nil, &PinError{Worker: q.Pin, Reason: PinUnknown}
+		}
+		return nil, ErrNoWorkers
+	}
+	start := r.cfg.Now()
+	p, err := pool.place(r, start, q)
+	if err != nil {
+		return nil, err
+	}
+	took := r.cfg.Now().Sub(start)
+	pool.metrics.Overhead(metrics.Overhead{Scheduling: took, Total: took})
+	return p, nil
+}
+
+// Model is one served model: the pools of ranks that serve it and what the
+// frontend has to know about it. Its exported fields do not change.
+type Model struct {
+	ID            string
+	Created       time.Time // when the model was first seen
+	ContextLength int       // 0 = unknown
+	BlockSize     int       // of the first pool; 0 = unknown
+	Tokenizer     string    // name of a built-in tokenizer; empty = none
+	Metrics       *metrics.Model
+
+	pools      []*pool
+	thresholds *atomic.Pointer[Thresholds]
+}
+
+// Lookup returns the model with that name, or [ErrUnknownModel].
+func (r *Router) Lookup(name string) (*Model, error) {
+	r.mu.RLock()
+	m := r.models[name]
+	r.mu.RUnlock()
+	if m == nil {
+		return nil, ErrUnknownModel
+	}
+	return m, nil
+}
+
+// choose returns the pool for q: the one with the pinned worker, else one drawn
+// by its number of ranks.
+func (m *Model) choose(q *Request) *pool {
+	if q.Pinned {
+		for _, p := range m.pools {
+			if p.has(q.Pin) {
+				return p
+			}
+		}
+		return nil
+	}
+	if len(m.pools) <= 1 {
+		if len(m.pools) == 0 {
+			return nil
+		}
+		return m.pools[0]
+	}
+	total := 0
+	for _, p := range m.pools {
+		total += p.reachable(q)
+	}
+	if total == 0 {
+		return m.pools[0]
+	}
+	k := m.pools[0].intN(total)
+	for _, p := range m.pools {
+		if k -= p.reachable(q); k < 0 {
+			return p
+		}
+	}
+	return m.pools[len(m.pools)-1]
+}
+
+// ModelStatus is a model with the state of its workers.
+type ModelStatus struct {
+	Model   *Model
+	Workers []WorkerStatus
+	index   int // of the first worker in the order of Add
+}
+
+// Routable reports whether a worker of the model can take a request now.
+func (s ModelStatus) Routable() bool {
+	return slices.ContainsFunc(s.Workers, func(w WorkerStatus) bool { return w.State == nvext.StateEligible })
+}
+
+// Discovered reports whether a worker is known to serve the model.
+func (s ModelStatus) Discovered() bool {
+	return slices.ContainsFunc(s.Workers, func(w WorkerStatus) bool { return w.State != StateGone })
+}
+
+// WorkerStatus is one rank of a worker as an operator sees it.
+type WorkerStatus struct {
+	Target   engine.Target
+	Name     string
+	Kind     string
+	State    nvext.State
+	InFlight int
+}
+
+// Status returns all models, in the order in which the first worker of each was
+// added, with their workers sorted by (worker, rank).
+func (r *Router) Status() []ModelStatus {
+	now := r.cfg.Now()
+	r.mu.RLock()
+	out := make([]ModelStatus, 0, len(r.models))
+	for _, m := range r.models {
+		out = append(out, ModelStatus{Model: m, index: math.MaxInt})
+	}
+	r.mu.RUnlock()
+	for i := range out {
+		st := &out[i]
+		th := st.Model.Thresholds()
+		for _, p := range st.Model.pools {
+			workers, index := p.status(now, th)
+			st.Workers = append(st.Workers, workers...)
+			st.index = min(st.index, index)
+		}
+		slices.SortFunc(st.Workers, func(a, b WorkerStatus) int {
+			return cmp.Or(cmp.Compare(a.Target.Worker, b.Target.Worker), cmp.Compare(a.Target.Rank, b.Target.Rank))
+		})
+	}
+	slices.SortFunc(out, func(a, b ModelStatus) int {
+		return cmp.Or(cmp.Compare(a.index, b.index), cmp.Compare(a.Model.ID, b.Model.ID))
+	})
+	return out
+}
+
+// Thresholds returns the busy thresholds in force for m.
+func (m *Model) Thresholds() Thresholds { return *m.thresholds.Load() }
+
+// SetThresholds changes the thresholds of m that are set in patch and returns
+// what is in force then. It takes effect with the next placement.
+func (m *Model) SetThresholds(patch Thresholds) Thresholds {
+	for {
+		old := m.thresholds.Load()
+		merged := old.Merge(patch)
+		if m.thresholds.CompareAndSwap(old, &merged) {
+			return merged
+		}
+	}
+}
+
+// Report takes in what an engine says about its load.
+func (r *Router) Report(w kv.WorkerID, loads []engine.Load) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for _, m := range r.models {
+		for _, p := range m.pools {
+			p.report(w, loads)
+		}
+	}
+}
