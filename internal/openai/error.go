@@ -30,6 +30,8 @@ const (
 	CodeClientClosed     Code = "client_closed_request"
 	CodeInternal         Code = "internal_error"
 	CodeEngineError      Code = "engine_error"
+	CodeEngineRefused    Code = "engine_refused"
+	CodeEngineBusy       Code = "engine_busy"
 	CodeEngineTimeout    Code = "engine_timeout"
 	CodeModelUnavailable Code = "model_unavailable"
 	CodeOverloaded       Code = "overloaded"
@@ -77,6 +79,8 @@ var errorTable = map[Code]errorRow{
 	CodeInternal:         {500, typeServer, false, "…"},
 	CodeNotImplemented:   {501, typeInvalid, false, "Validation: …"},
 	CodeEngineError:      {502, typeServer, false, "…"},
+	CodeEngineRefused:    {400, typeInvalid, false, "…"},
+	CodeEngineBusy:       {503, typeOverload, true, "…"},
 	CodeEngineTimeout:    {504, typeServer, false, "…"},
 	CodeModelUnavailable: {503, typeServer, true, "Model temporarily unavailable"},
 	CodeWorkerBusy:       {503, typeServer, true, "…"},
@@ -102,6 +106,8 @@ type Error struct {
 	// Status replaces the table's status when not 0: the configured overload
 	// status, or what an engine answered.
 	Status int
+	// RetryAfter is when to come back, where an engine said so, as it said it.
+	RetryAfter string
 	// Raw is an engine's own error body. Where it has the right shape it is sent
 	// as it is.
 	Raw []byte

@@ -16,6 +16,8 @@ var (
 	ErrNoWorkers = errors.New("no worker available")
 	// ErrOverloaded: workers exist, and all of them are above a busy threshold.
 	ErrOverloaded = errors.New("all workers are busy")
+	// ErrNoneAllowed: the request's allow-list names no worker of the model.
+	ErrNoneAllowed = errors.New("no allowed worker serves the model")
 	// ErrPinMissing: direct mode needs a pin and the request has none.
 	ErrPinMissing = errors.New("direct mode needs a worker id")
 )

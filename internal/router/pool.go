@@ -138,10 +138,14 @@ func blockedBy(s nvext.State) int {
 // refuse names the reason why no slot could be chosen.
 func (p *pool) refuse(q *Request, blocked [4]int) error {
 	if !q.Pinned {
-		if blocked[byLoad] > 0 {
+		switch {
+		case blocked[byLoad] > 0:
 			return ErrOverloaded
+		case blocked[byAllowList] > 0 && blocked[byAbsence] == 0:
+			return ErrNoneAllowed
+		default:
+			return ErrNoWorkers
 		}
-		return ErrNoWorkers
 	}
 	err := &PinError{Worker: q.Pin, Rank: q.PinRank}
 	switch {

@@ -111,7 +111,7 @@ type Request struct {
 
 // Place chooses a rank for q and books it there; the booking lives until the
 // placement's Done. Errors are [ErrNoWorkers], [ErrOverloaded],
-// [ErrPinMissing] and *[PinError].
+// [ErrNoneAllowed], [ErrPinMissing] and *[PinError].
 func (r *Router) Place(ctx context.Context, q *Request) (*Placement, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

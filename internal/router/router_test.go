@@ -316,8 +316,13 @@ func TestAllowListAndExclude(t *testing.T) {
 			t.Errorf("got worker %d, want 3", p.Last().Target.Worker)
 		}
 	}
-	if _, err := r.Place(t.Context(), &Request{Model: m, Allowed: []uint64{}}); !errors.Is(err, ErrNoWorkers) {
-		t.Errorf("empty allow-list: got %v, want ErrNoWorkers", err)
+	for _, none := range [][]uint64{{}, {9}} {
+		if _, err := r.Place(t.Context(), &Request{Model: m, Allowed: none}); !errors.Is(err, ErrNoneAllowed) {
+			t.Errorf("allow-list %v: got %v, want ErrNoneAllowed", none, err)
+		}
+	}
+	if _, err := r.Place(t.Context(), &Request{Model: m, Allowed: []uint64{2}, Exclude: []kv.WorkerID{2}}); !errors.Is(err, ErrNoWorkers) {
+		t.Errorf("the only allowed worker failed: got %v, want ErrNoWorkers", err)
 	}
 }
 
