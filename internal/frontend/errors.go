@@ -1,0 +1,286 @@
+package frontend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/stator-ai/stator/internal/engine"
+	"github.com/stator-ai/stator/internal/kv"
+	"github.com/stator-ai/stator/internal/metrics"
+	"github.com/stator-ai/stator/internal/openai"
+	"github.com/stator-ai/stator/internal/router"
+)
+
+// errClientGone means that there is nobody left to answer.
+var errClientGone = errors.New("the client is gone")
+
+// retryError is a failure before the first byte after which another worker may be
+// tried. It unwraps to what the client is told if none is.
+type retryError struct {
+	worker kv.WorkerID
+	reason metrics.RetryReason
+	err    *openai.Error
+}
+
+func (e *retryError) Error() string { return e.err.Error() }
+func (e *retryError) Unwrap() error { return e.err }
+
+// refuse says why a request is not even looked at.
+func refuse(full bool) error {
+	if full {
+		return &openai.Error{Code: openai.CodeServerBusy, Err: errShed{metrics.ShedInflight},
+			Message: "too many requests at a time, please retry later"}
+	}
+	return &openai.Error{Code: openai.CodeDraining, Err: errShed{metrics.ShedDraining},
+		Message: "the server is shutting down, please retry later"}
+}
+
+// placeError maps what the router said to what the client is told.
+func (c *call) placeError(err error) error {
+	var pin *router.PinError
+	switch {
+	case errors.As(err, &pin):
+		switch {
+		case pin.Reason == router.PinOverloaded:
+			return c.overloaded(c.ext.PinPath(), pin.Error()+", please retry later")
+		case pin.Temporary():
+			return &openai.Error{Code: openai.CodeWorkerBusy, Param: c.ext.PinPath(), Message: pin.Error(), Err: err}
+		default:
+			return &openai.Error{Code: openai.CodeWorkerNotFound, Param: c.ext.PinPath(), Message: pin.Error(), Err: err}
+		}
+	case errors.Is(err, router.ErrPinMissing):
+		return &openai.Error{Code: openai.CodeMissing, Param: "nvext.backend_instance_id", Err: err,
+			Message: "the router runs in direct mode: nvext.decode_worker_id or nvext.backend_instance_id must name a worker"}
+	case errors.Is(err, router.ErrOverloaded):
+		return c.overloaded("", "All workers are busy, please retry later")
+	case errors.Is(err, router.ErrNoneAllowed):
+		return &openai.Error{Code: openai.CodeWorkerNotFound, Param: "nvext.allowed_worker_ids", Err: err,
+			Message: "nvext.allowed_worker_ids: none of these workers serves the model"}
+	case errors.Is(err, router.ErrNoWorkers):
+		return modelUnavailable(c.model.ID, err)
+	case c.ctx.Err() != nil:
+		return errClientGone
+	default:
+		return &openai.Error{Code: openai.CodeInternal, Message: "internal error", Err: err}
+	}
+}
+
+func modelNotFound(id string) *openai.Error {
+	return &openai.Error{Code: openai.CodeModelNotFound, Param: "model",
+		Message: "The model `" + short(id) + "` does not exist"}
+}
+
+func modelUnavailable(id string, err error) *openai.Error {
+	return &openai.Error{Code: openai.CodeModelUnavailable, Param: "model", Err: err,
+		Message: "no worker serves the model `" + short(id) + "` at the moment, please retry later"}
+}
+
+// overloaded turns a request away because of a busy threshold.
+func (c *call) overloaded(param, message string) error {
+	c.rec.Rejected()
+	return &openai.Error{Code: openai.CodeOverloaded, Status: c.cfg.OverloadStatus, Param: param,
+		Err: errShed{metrics.ShedBusy}, Message: message}
+}
+
+// openError settles a request that the engine never began to answer.
+func (c *call) openError(err error) error {
+	worker := c.placement.Last().Target.Worker
+	switch failure := engine.FailureOf(c.ctx, err); failure {
+	case engine.FailCancelled:
+		c.placement.Done(router.Cancelled)
+		return errClientGone
+	case engine.FailConnect:
+		c.placement.Done(router.Unreachable)
+		c.model.Metrics.EngineError(metrics.EngineConnect)
+		return &retryError{worker: worker, reason: metrics.RetryConnect, err: &openai.Error{
+			Code: openai.CodeEngineError, Err: err, Message: fmt.Sprintf("worker %d cannot be reached", worker)}}
+	default:
+		return c.brokenOff(failure, err)
+	}
+}
+
+// refused settles an answer that says "not now", before anything of it was passed
+// on.
+func (c *call) refused(resp *engine.Response) error {
+	const enough = 64 << 10
+	body, err := io.ReadAll(io.LimitReader(resp.Body, enough))
+	if err != nil {
+		return c.readError(err)
+	}
+	worker := c.placement.Last().Target.Worker
+	c.placement.Done(router.Refused)
+	c.model.Metrics.EngineError(metrics.EngineStatus)
+	reason := metrics.RetryUnavailable
+	switch resp.Status {
+	case http.StatusBadGateway:
+		reason = metrics.RetryBadGateway
+	case http.StatusGatewayTimeout:
+		reason = metrics.RetryGatewayTimeout
+	}
+	return &retryError{worker: worker, reason: reason, err: errorOf(resp.Status, resp.Header, body)}
+}
+
+// engineError settles an answer that is an error of the engine, to be passed on.
+func (c *call) engineError(resp *engine.Response, body []byte) error {
+	c.placement.Done(router.Completed)
+	e := errorOf(resp.Status, resp.Header, body)
+	if e.Status >= 500 {
+		c.model.Metrics.EngineError(metrics.EngineStatus)
+	}
+	return e
+}
+
+// errorOf reads an engine's error body. Engines have several shapes; OpenAI's
+// passes as it is. An error inside a 200 may bring its status along.
+func errorOf(status int, header http.Header, body []byte) *openai.Error {
+	e := &openai.Error{Status: status, RetryAfter: header.Get("Retry-After")}
+	o, err := openai.ParseObject(body)
+	if err == nil {
+		inner := o.Get("error")
+		switch inner.Kind() {
+		case '{':
+			in, _ := openai.ParseObject(inner) // checked with what is around it
+			if message, ok := in.Get("message").Text(); ok {
+				e.Message, e.Raw = message, body
+			}
+			if code, ok := in.Get("code").Uint(); ok && status == http.StatusOK && code >= 400 && code < 600 {
+				e.Status = int(code)
+			}
+		case '"':
+			e.Message, _ = inner.Text()
+		default:
+			e.Message, _ = o.Get("message").Text()
+			if e.Message == "" {
+				e.Message, _ = o.Get("detail").Text()
+			}
+		}
+	}
+	if e.Status < 400 {
+		e.Status = http.StatusInternalServerError
+	}
+	if e.Message == "" {
+		e.Message = "the engine answered with status " + strconv.Itoa(e.Status)
+	}
+	switch {
+	case e.Status == http.StatusServiceUnavailable || e.Status == http.StatusTooManyRequests:
+		e.Code = openai.CodeEngineBusy
+	case e.Status < 500:
+		e.Code = openai.CodeEngineRefused
+	default:
+		e.Code = openai.CodeEngineError
+	}
+	return e
+}
+
+// finish tells the client what went wrong, if it is still there and nothing was
+// sent, and records how the request ended.
+func (c *call) finish(err error) {
+	kind := metrics.ErrNone
+	status := http.StatusOK
+	var e *openai.Error
+	switch {
+	case err == nil:
+	case errors.Is(err, errClientGone):
+		kind, status = metrics.ErrCancelled, 499
+	case errors.As(err, &e):
+		kind, status = errorType(e), e.HTTPStatus()
+		if !c.committed {
+			c.fail(c.w, e)
+			c.committed = true
+		}
+	default:
+		e = &openai.Error{Code: openai.CodeInternal, Message: "internal error", Err: err}
+		kind, status = metrics.ErrInternal, http.StatusInternalServerError
+		if !c.committed {
+			c.fail(c.w, e)
+			c.committed = true
+		}
+	}
+	c.record(kind, e)
+	c.logLine(status, err)
+}
+
+// record closes the request's metrics.
+func (c *call) record(kind metrics.ErrorType, e *openai.Error) {
+	now := time.Now()
+	model := c.metrics.Model(metrics.UnknownModel)
+	if c.model != nil {
+		model = c.model.Metrics
+	}
+	if c.rec == nil {
+		c.rec = model.Start(c.received, c.metricsEndpoint(), c.req != nil && c.req.Stream)
+	}
+	if kind == metrics.ErrCancelled {
+		c.rec.Cancelled()
+	}
+	var shed errShed
+	if e != nil && errors.As(e.Err, &shed) {
+		model.Shed(shed.reason)
+	}
+	if c.placement != nil && !c.first.IsZero() {
+		var itl time.Duration
+		if c.tokens > 1 {
+			itl = c.last.Sub(c.first) / time.Duration(c.tokens-1)
+		}
+		c.placement.Latency(c.first.Sub(c.sent), itl)
+	}
+	c.rec.End(now, kind)
+	c.spanOutcome(kind)
+}
+
+// errorType classifies an error for the metrics.
+func errorType(e *openai.Error) metrics.ErrorType {
+	switch e.Code {
+	case openai.CodeModelUnavailable, openai.CodeWorkerBusy, openai.CodeDraining:
+		return metrics.ErrUnavailable
+	case openai.CodeOverloaded, openai.CodeServerBusy, openai.CodeEngineBusy:
+		return metrics.ErrOverload
+	default:
+		return metrics.ErrorTypeOf(e.HTTPStatus())
+	}
+}
+
+// logLine writes the one line of a finished request, if asked to; failures of the
+// server or an engine are always logged.
+func (c *call) logLine(status int, err error) {
+	level := slog.LevelInfo
+	if status >= 500 && status != http.StatusServiceUnavailable && status != c.cfg.OverloadStatus {
+		level = slog.LevelWarn
+	}
+	if !c.cfg.LogRequests && level == slog.LevelInfo {
+		return
+	}
+	attrs := make([]slog.Attr, 0, 10)
+	attrs = append(attrs, slog.String("id", c.id), slog.Int("status", status))
+	if c.model != nil {
+		attrs = append(attrs, slog.String("model", c.model.ID))
+	}
+	if c.placement != nil {
+		leg := c.placement.Last()
+		attrs = append(attrs, slog.Uint64("worker", uint64(leg.Target.Worker)), slog.Uint64("rank", uint64(leg.Target.Rank)))
+	}
+	if !c.first.IsZero() {
+		attrs = append(attrs, slog.Duration("ttft", c.first.Sub(c.received)))
+	}
+	attrs = append(attrs, slog.Duration("took", time.Since(c.received)),
+		slog.Int("tokens_in", c.promptTokens), slog.Int("tokens_out", c.tokens))
+	if err != nil {
+		attrs = append(attrs, slog.String("error", cause(err)))
+	}
+	c.log.LogAttrs(context.Background(), level, "request", attrs...)
+}
+
+// cause returns the error's own text, or that of what is behind it.
+func cause(err error) string {
+	var e *openai.Error
+	if errors.As(err, &e) && e.Err != nil {
+		return e.Err.Error()
+	}
+	return err.Error()
+}

@@ -1,0 +1,386 @@
+package frontend
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/http"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/stator-ai/stator/internal/engine"
+	"github.com/stator-ai/stator/internal/kv"
+	"github.com/stator-ai/stator/internal/metrics"
+	"github.com/stator-ai/stator/internal/openai"
+	"github.com/stator-ai/stator/internal/router"
+	"github.com/stator-ai/stator/internal/tokenize"
+	"github.com/stator-ai/stator/nvext"
+)
+
+// maxRetries is how many other workers a request is offered to before its first
+// byte.
+const maxRetries = 2
+
+// call is one inference request on its way through the server. It belongs to
+// the goroutine of its handler.
+type call struct {
+	*Server
+	w        http.ResponseWriter
+	r        *http.Request
+	endpoint openai.Endpoint
+	key      *Key // nil without keys
+	id       string
+	received time.Time
+	span     trace.Span // nil without tracing
+
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	idle   *time.Timer // cancels ctx when the engine is silent for too long
+
+	held      int64 // bytes taken from the body budget
+	req       *openai.Request
+	ext       *nvext.NvExt
+	prompt    tokenize.Result
+	edits     []openai.Edit
+	model     *router.Model
+	placing   router.Request
+	placement *router.Placement
+
+	rec       *metrics.Request // nil until the model is known
+	sent      time.Time        // when the engine was asked last
+	first     time.Time        // when the first token came
+	last      time.Time        // when the latest tokens came
+	tokens    int              // generated so far
+	committed bool             // the answer's header is written
+
+	promptTokens int // as the engine counts; 0 until it says
+}
+
+func (s *Server) chat(w http.ResponseWriter, r *http.Request, key *Key) {
+	s.generate(w, r, openai.Chat, key)
+}
+
+func (s *Server) completions(w http.ResponseWriter, r *http.Request, key *Key) {
+	s.generate(w, r, openai.Completions, key)
+}
+
+// generate serves an inference request.
+func (s *Server) generate(w http.ResponseWriter, r *http.Request, ep openai.Endpoint, key *Key) {
+	c := &call{Server: s, w: w, r: r, endpoint: ep, key: key, received: time.Now(), id: requestID(r.Header)}
+	c.ctx, c.cancel = context.WithCancelCause(r.Context())
+	c.startSpan()
+	c.answerHeader()
+	defer c.close()
+	if ok, full := s.enter(); !ok {
+		c.finish(refuse(full))
+		return
+	}
+	defer s.leave()
+	c.finish(c.serve())
+}
+
+// serve takes the request from the client's bytes to the end of the answer. The
+// error is nil when the client got all of it.
+func (c *call) serve() error {
+	if err := c.decode(); err != nil {
+		return err
+	}
+	if err := c.tokenize(); err != nil {
+		return err
+	}
+	c.describe()
+	if c.placing.QueryOnly {
+		return c.query()
+	}
+	var failed error // of the attempt before
+	for {
+		err := c.attempt()
+		var retry *retryError
+		if !errors.As(err, &retry) {
+			if err != nil && failed != nil && !c.committed && c.ctx.Err() == nil {
+				return failed // no other worker: what the first one said is the answer
+			}
+			return err
+		}
+		if c.placing.Pinned || c.placing.Attempt == maxRetries {
+			return err
+		}
+		failed = err
+		c.model.Metrics.Retry(retry.reason)
+		c.placing.Attempt++
+		c.placing.Exclude = append(c.placing.Exclude, retry.worker)
+	}
+}
+
+// decode reads and checks the body, lays the headers over its nvext and finds
+// the model.
+func (c *call) decode() error {
+	body, held, err := c.readBody(c.w, c.r, c.cfg.Limits.Body)
+	c.held = held
+	if err != nil {
+		return err
+	}
+	if c.req, err = openai.ParseRequest(c.endpoint, body); err != nil {
+		return err
+	}
+	if c.cfg.Strict {
+		if err := c.req.Strict(); err != nil {
+			return err
+		}
+	}
+	if err := c.extend(); err != nil {
+		return err
+	}
+	if c.model, err = c.router.Lookup(c.req.Model); err != nil {
+		return modelNotFound(c.req.Model)
+	}
+	c.rec = c.model.Metrics.Start(c.received, c.metricsEndpoint(), c.req.Stream)
+	c.rec.Ready(time.Now())
+	return nil
+}
+
+// extend reads nvext, from body and headers, and holds it against what the key
+// may do.
+func (c *call) extend() error {
+	if c.req.NvExt != nil {
+		c.edits = append(c.edits, openai.Edit{Key: "nvext"})
+	}
+	if !c.cfg.IgnoreNvExt {
+		var err error
+		if c.ext, err = parseExt(c.req.NvExt, c.r.Header); err != nil {
+			return err
+		}
+		var ignored []nvext.Ignored
+		c.ext, ignored = nvext.ApplyHeaders(c.ext, c.r.Header.Get)
+		for _, ig := range ignored {
+			c.metrics.HintIgnored(ig.Path)
+		}
+		if c.ext != nil {
+			for _, ig := range c.ext.Ignored {
+				c.metrics.HintIgnored(ig.Path)
+			}
+		}
+	}
+	return c.restrict()
+}
+
+// parseExt reads the nvext member and the metadata headers.
+func parseExt(raw openai.Value, h http.Header) (*nvext.NvExt, error) {
+	var ext *nvext.NvExt
+	var err error
+	if raw != nil {
+		if ext, err = nvext.Parse(raw); err != nil {
+			e := &openai.Error{Code: openai.CodeInvalidType, Param: "nvext", Message: err.Error()}
+			var field *nvext.FieldError
+			if errors.As(err, &field) {
+				e.Param = field.Path
+				if field.Got == "" {
+					e.Code = openai.CodeMissing
+				}
+			}
+			return nil, e
+		}
+	}
+	ext, err = nvext.ApplyMeta(ext, func(yield func(string, string) bool) {
+		for name, values := range h {
+			if !strings.HasPrefix(name, nvext.HeaderMetaPrefix) {
+				continue
+			}
+			for _, v := range values {
+				if !yield(name, v) {
+					return
+				}
+			}
+		}
+	})
+	if err != nil {
+		return nil, &openai.Error{Code: openai.CodeHeadersTooLarge, Param: "x-dynamo-meta-*",
+			Message: "the x-dynamo-meta-* headers exceed 64 entries or 64 KiB"}
+	}
+	return ext, nil
+}
+
+// restrict applies the rules of who may pin, override and name a tenant, and
+// settles the cache salt. Without keys everyone may do everything.
+func (c *call) restrict() error {
+	trusted := c.key == nil || c.key.Trusted
+	if !trusted {
+		if path := c.ext.PinPath(); path != "" {
+			return &openai.Error{Code: openai.CodeForbidden, Param: path,
+				Message: path + ": this API key may not choose workers"}
+		}
+		if c.ext != nil && c.ext.RouterConfigOverride != nil {
+			return &openai.Error{Code: openai.CodeForbidden, Param: "nvext.router_config_override",
+				Message: "nvext.router_config_override: this API key may not override the router"}
+		}
+	}
+	switch {
+	case c.key != nil && c.key.Tenant != "":
+		c.salt(c.key.Tenant)
+	case trusted && c.ext != nil && c.ext.CacheSalt != nil:
+		c.salt(*c.ext.CacheSalt)
+	case !trusted && c.req.Get("cache_salt") != nil:
+		c.edits = append(c.edits, openai.Edit{Key: "cache_salt"})
+	}
+	return nil
+}
+
+// salt sets the cache salt that the engine sees, whatever the body says.
+func (c *call) salt(s string) {
+	c.edits = append(c.edits, openai.Edit{Key: "cache_salt", Value: openai.AppendString(nil, s)})
+}
+
+// describe fills in what the router has to know.
+func (c *call) describe() {
+	c.placing = router.Request{
+		Model:        c.model,
+		ID:           c.id,
+		PromptTokens: c.promptLength(),
+		Explain:      c.ext.Wants("routing"),
+		QueryOnly:    c.ext.QueryOnly(),
+	}
+	if c.ext == nil {
+		return
+	}
+	c.placing.Allowed = c.ext.AllowedWorkerIDs
+	phase := nvext.Aggregated
+	if c.router.Mode() == router.Direct {
+		phase = nvext.Decode
+	}
+	if worker, rank, ok := c.ext.Pin(phase); ok {
+		c.placing.Pinned, c.placing.Pin, c.placing.PinRank = true, kv.WorkerID(worker), rank
+	}
+}
+
+// attempt places the request, sends it to the engine and relays the answer. A
+// *retryError says that another worker may be tried.
+func (c *call) attempt() error {
+	var err error
+	if c.placement, err = c.router.Place(c.ctx, &c.placing); err != nil {
+		return c.placeError(err)
+	}
+	// A panic leaves the booking to close; every other way out settles it.
+	leg := c.placement.Last()
+	c.sent = time.Now()
+	c.armIdle()
+	resp, err := leg.Engine.Open(c.ctx, leg.Target, &engine.Request{
+		Path:   c.endpoint.Path(),
+		Body:   &c.req.Object,
+		Edits:  c.edits,
+		Header: c.engineHeader(),
+		Ranked: leg.Ranked,
+	})
+	if err != nil {
+		return c.openError(err)
+	}
+	defer resp.Body.Close()
+	switch {
+	case isTransient(resp.Status):
+		return c.refused(resp)
+	case resp.Status < 300 && c.req.Stream && isEventStream(resp.Header):
+		return c.relayStream(resp)
+	default:
+		return c.relayUnary(resp)
+	}
+}
+
+// engineHeader returns the headers that go to the engine: few, and chosen. The
+// client's credentials go along only when they are not ours to check.
+func (c *call) engineHeader() http.Header {
+	h := make(http.Header, 10)
+	id := []string{c.id}
+	h[headerRequestID], h[headerXRequestID] = id, id
+	h["User-Agent"] = userAgent
+	for _, name := range [...]string{"Accept", headerTraceparent, headerTracestate} {
+		if v := c.r.Header[name]; len(v) > 0 {
+			h[name] = v
+		}
+	}
+	if len(c.keys) == 0 {
+		if v := c.r.Header["Authorization"]; len(v) > 0 {
+			h["Authorization"] = v
+		}
+	}
+	c.injectSpan(h)
+	return h
+}
+
+var userAgent = []string{"stator"}
+
+// armIdle starts the watch for a silent engine, or starts it over.
+func (c *call) armIdle() {
+	if c.idle == nil {
+		c.idle = time.AfterFunc(c.cfg.Limits.EngineIdle, func() { c.cancel(engine.ErrIdle) })
+		return
+	}
+	c.idle.Reset(c.cfg.Limits.EngineIdle)
+}
+
+// releaseBody lets the body go once no retry can need it.
+func (c *call) releaseBody() {
+	c.free(c.held)
+	c.held = 0
+	c.req.Object = openai.Object{}
+	c.req.Messages, c.req.Prompt, c.req.NvExt = nil, nil, nil
+	c.prompt.IDs, c.prompt.Text = nil, nil
+	c.edits = nil
+}
+
+// close releases whatever the request still holds. It runs on every way out,
+// panics included.
+func (c *call) close() {
+	c.cancel(context.Canceled)
+	if c.idle != nil {
+		c.idle.Stop()
+	}
+	if c.placement != nil {
+		c.placement.Done(router.Cancelled)
+	}
+	c.free(c.held)
+	if c.rec != nil {
+		c.rec.End(time.Now(), metrics.ErrInternal) // unless it ended before
+	}
+	c.endSpan()
+}
+
+func (c *call) metricsEndpoint() metrics.Endpoint {
+	if c.endpoint == openai.Completions {
+		return metrics.EndpointCompletions
+	}
+	return metrics.EndpointChatCompletions
+}
+
+func isTransient(status int) bool {
+	return status == http.StatusBadGateway || status == http.StatusServiceUnavailable || status == http.StatusGatewayTimeout
+}
+
+func isEventStream(h http.Header) bool {
+	return strings.HasPrefix(h.Get("Content-Type"), "text/event-stream")
+}
+
+// answerHeader sets the headers that every answer has.
+func (c *call) answerHeader() {
+	h := c.w.Header()
+	h[headerRequestID] = []string{c.id}
+	if v := c.r.Header[headerXRequestID]; len(v) > 0 {
+		h[headerXRequestID] = v[:1]
+	} else {
+		h[headerXRequestID] = h[headerRequestID]
+	}
+}
+
+// copyHeader passes the engine's headers on, apart from those that belong to its
+// connection or are ours to set.
+func (c *call) copyHeader(from http.Header) {
+	h := c.w.Header()
+	for name, v := range maps.All(from) {
+		switch name {
+		case "Connection", "Keep-Alive", "Transfer-Encoding", "Trailer", "Upgrade", "Content-Length",
+			"Content-Encoding", "Date", "Server", headerRequestID, headerXRequestID, "Set-Cookie":
+		default:
+			h[name] = v
+		}
+	}
+}

@@ -1,0 +1,203 @@
+package frontend
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/stator-ai/stator/internal/openai"
+	"github.com/stator-ai/stator/internal/router"
+	"github.com/stator-ai/stator/internal/tokenize"
+	"github.com/stator-ai/stator/nvext"
+)
+
+// The annotations that a stream can begin with.
+const (
+	noteRequestID = "request_id"
+	notePrompt    = "formatted_prompt"
+	noteTokenIDs  = "token_ids"
+)
+
+// bytesPerToken is the guess behind the length of a prompt that is not
+// tokenized.
+const bytesPerToken = 4
+
+// tokenize finds the prompt's token ids when something depends on them.
+func (c *call) tokenize() error {
+	if !c.needsTokens() {
+		return nil
+	}
+	if c.ext != nil && c.ext.TokenData != nil {
+		c.prompt = tokenize.Result{IDs: c.ext.TokenData, Source: tokenize.Client}
+		return c.checkContext()
+	}
+	tok, renderer := builtin(c.model.Tokenizer)
+	if tok == nil {
+		return nil
+	}
+	select {
+	case c.encoders <- struct{}{}:
+		defer func() { <-c.encoders }()
+	case <-c.ctx.Done():
+		return errClientGone
+	}
+	start := time.Now()
+	var err error
+	if c.endpoint == openai.Chat {
+		err = c.renderChat(tok, renderer)
+	} else {
+		err = c.encodePrompts(tok)
+	}
+	if err != nil {
+		return err
+	}
+	c.metrics.Tokenized(time.Since(start))
+	return c.checkContext()
+}
+
+// needsTokens reports whether the request's ids are worth their cost: they are
+// asked for, or a threshold counts them.
+func (c *call) needsTokens() bool {
+	if c.model.Thresholds().Set() {
+		return true
+	}
+	return c.ext != nil && (c.ext.QueryOnly() || c.ext.HasAnnotation(noteTokenIDs) || c.ext.HasAnnotation(notePrompt))
+}
+
+// builtin returns a tokenizer that needs no files, and its template; nil for a
+// name that is none.
+func builtin(name string) (tokenize.Tokenizer, tokenize.Renderer) {
+	if name == (tokenize.Bytes{}).Fingerprint() {
+		return tokenize.Bytes{}, tokenize.ChatML{}
+	}
+	return nil, nil
+}
+
+func (c *call) renderChat(tok tokenize.Tokenizer, renderer tokenize.Renderer) error {
+	var p tokenize.Prompt
+	err := renderer.Render(&p, tokenize.Chat{
+		Messages:           c.req.Messages,
+		Tools:              c.req.Get("tools"),
+		NoGenerationPrompt: string(c.req.Get("add_generation_prompt")) == "false",
+		ContinueFinal:      c.req.Get("continue_final_message").True(),
+	})
+	if err != nil {
+		return &openai.Error{Code: openai.CodeInvalidValue, Param: "messages", Message: err.Error()}
+	}
+	ids, err := p.AppendIDs(nil, tok)
+	if err != nil {
+		return &openai.Error{Code: openai.CodeInvalidValue, Param: "messages", Message: err.Error()}
+	}
+	c.prompt = tokenize.Result{IDs: ids, Text: p.Text, Fingerprint: tok.Fingerprint(), Source: tokenize.Local}
+	return nil
+}
+
+// encodePrompts tokenizes the prompts of a completion request, one after another
+// when there are several.
+func (c *call) encodePrompts(tok tokenize.Tokenizer) error {
+	var ids []uint32
+	for i, p := range c.req.Batch() {
+		if text, ok := p.Text(); ok {
+			var err error
+			if ids, err = tok.Encode(ids, []byte(text), true); err != nil {
+				return &openai.Error{Code: openai.CodeInvalidValue, Param: fmt.Sprintf("prompt[%d]", i), Message: err.Error()}
+			}
+			continue
+		}
+		_ = p.Elements(func(id openai.Value) bool {
+			n, _ := id.Uint()
+			ids = append(ids, uint32(n))
+			return true
+		})
+	}
+	c.prompt = tokenize.Result{IDs: ids, Fingerprint: tok.Fingerprint(), Source: tokenize.Local}
+	return nil
+}
+
+// checkContext refuses a prompt that leaves no room for an answer.
+func (c *call) checkContext() error {
+	limit, n := c.model.ContextLength, len(c.prompt.IDs)
+	if limit <= 0 || n < limit || c.endpoint == openai.Completions && len(c.req.Batch()) > 1 {
+		return nil
+	}
+	param := "messages"
+	if c.endpoint == openai.Completions {
+		param = "prompt"
+	}
+	return &openai.Error{Code: openai.CodeContextLength, Param: param, Message: fmt.Sprintf(
+		"This model's maximum context length is %d tokens. However, your messages resulted in %d tokens. Please reduce the length of the messages.",
+		limit, n)}
+}
+
+// promptLength returns the number of prompt tokens, or a guess at it.
+func (c *call) promptLength() int {
+	if c.prompt.Source != tokenize.None {
+		return len(c.prompt.IDs)
+	}
+	return (len(c.req.Messages) + len(c.req.Prompt)) / bytesPerToken
+}
+
+// annotations returns the events that go before the first chunk.
+func (c *call) annotations() []byte {
+	if c.ext == nil || len(c.ext.Annotations) == 0 {
+		return nil
+	}
+	var out []byte
+	if c.ext.HasAnnotation(noteRequestID) {
+		out = openai.AppendAnnotation(out, noteRequestID, openai.AppendString(nil, c.id))
+	}
+	if c.ext.HasAnnotation(notePrompt) && c.prompt.Text != nil {
+		out = openai.AppendAnnotation(out, notePrompt, openai.AppendString(nil, c.prompt.Text))
+	}
+	if c.ext.HasAnnotation(noteTokenIDs) && c.prompt.Source == tokenize.Local {
+		// The list is a string that holds JSON: clients decode it twice.
+		ids := openai.AppendTokenIDs(nil, c.prompt.IDs)
+		out = openai.AppendAnnotation(out, noteTokenIDs, openai.AppendString(nil, ids))
+	}
+	return out
+}
+
+// query answers where the request would run, without running it.
+func (c *call) query() error {
+	var err error
+	if c.placement, err = c.router.Place(c.ctx, &c.placing); err != nil {
+		return c.placeError(err)
+	}
+	ext := nvext.Response{WorkerID: c.workerIDs(), TokenIDs: c.prompt.IDs, Routing: c.placement.Routing}
+	chunk := openai.Chunk{
+		ID:      c.answerID(),
+		Model:   c.model.ID,
+		Created: c.received.Unix(),
+		Choices: []openai.Choice{{}},
+		NVExt:   ext.AppendJSON(nil),
+	}
+	c.committed = true
+	h := c.w.Header()
+	if c.req.Stream {
+		h["Content-Type"], h["Cache-Control"] = eventStream, noCache
+		out := openai.AppendData(c.annotations(), appendChunk(c.endpoint, nil, &chunk))
+		_, err = c.w.Write(append(out, openai.Done...))
+	} else {
+		var body []byte
+		if c.endpoint == openai.Chat {
+			body = openai.AppendChat(nil, &chunk)
+		} else {
+			body = openai.AppendCompletion(nil, &chunk)
+		}
+		h["Content-Type"] = []string{"application/json"}
+		h["Content-Length"] = []string{strconv.Itoa(len(body))}
+		_, err = c.w.Write(body)
+	}
+	if err != nil {
+		return errClientGone
+	}
+	c.placement.Done(router.Completed)
+	return nil
+}
+
+func (c *call) answerID() string {
+	if c.endpoint == openai.Completions {
+		return "cmpl-" + c.id
+	}
+	return "chatcmpl-" + c.id
+}

@@ -1,0 +1,442 @@
+package frontend
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/stator-ai/stator/internal/engine"
+	"github.com/stator-ai/stator/internal/metrics"
+	"github.com/stator-ai/stator/internal/openai"
+	"github.com/stator-ai/stator/internal/router"
+	"github.com/stator-ai/stator/nvext"
+)
+
+const (
+	// streamBuffer is what a stream holds while it waits; most events are far
+	// smaller.
+	streamBuffer = 4 << 10
+	// maxEvent is the largest event that is relayed.
+	maxEvent = 16 << 20
+	// maxUnary is how much of an answer is looked at; what is longer passes
+	// unseen.
+	maxUnary = 16 << 20
+	// afterDone is how long an engine may take to end a stream after [DONE].
+	afterDone = time.Second
+)
+
+var streamBuffers = sync.Pool{New: func() any { b := make([]byte, streamBuffer); return &b }}
+
+// stream is the state of one relayed stream.
+type stream struct {
+	*call
+	body     io.Reader
+	scan     *openai.Scanner
+	info     openai.ChunkInfo
+	out      *http.ResponseController
+	want     int    // choices that have to finish
+	finished int    // choices that have
+	extended bool   // our nvext is on its way, or not wanted
+	id       string // of the answer, while our nvext may need it
+	failed   bool   // the engine reported an error inside the stream
+	done     bool   // [DONE] was seen
+}
+
+// relayStream copies an event stream to the client. Nothing is written before
+// the first event, so that what fails earlier gets a proper status.
+func (c *call) relayStream(resp *engine.Response) error {
+	buf := streamBuffers.Get().(*[]byte)
+	st := &stream{
+		call:     c,
+		body:     resp.Body,
+		scan:     openai.NewScanner(*buf, maxEvent),
+		out:      http.NewResponseController(c.w),
+		want:     c.choices(),
+		extended: !c.wantsExt(),
+	}
+	err := st.run(resp)
+	if b := st.scan.Buffer(); len(b) == streamBuffer {
+		*buf = b
+		streamBuffers.Put(buf)
+	}
+	return err
+}
+
+// run relays batch by batch: what one read brought is one write.
+func (st *stream) run(resp *engine.Response) error {
+	for !st.done {
+		err := st.scan.Fill(st.body)
+		ev, ok := st.scan.Next()
+		if err == io.EOF {
+			ev, ok = st.scan.Last()
+		}
+		if err != nil && !ok {
+			return st.end(err)
+		}
+		if !ok {
+			continue
+		}
+		if !st.committed {
+			if err := st.begin(resp, &ev); err != nil {
+				return err
+			}
+		}
+		now := time.Now()
+		st.idle.Reset(st.cfg.Limits.EngineIdle)
+		st.limitWrite(st.out, now)
+		for ; ok; ev, ok = st.scan.Next() {
+			if err := st.relay(now, &ev); err != nil {
+				return st.gone(err)
+			}
+		}
+		if err := st.out.Flush(); err != nil {
+			return st.gone(err)
+		}
+		st.unlimitWrite(st.out)
+	}
+	return st.end(nil)
+}
+
+// limitWrite gives the client some time to take what is written next.
+func (c *call) limitWrite(out *http.ResponseController, now time.Time) {
+	_ = out.SetWriteDeadline(now.Add(c.cfg.Limits.Write))
+}
+
+// unlimitWrite ends that time. In HTTP/1 a deadline matters only to a write; in
+// HTTP/2 it would end the stream while the engine is thinking.
+func (c *call) unlimitWrite(out *http.ResponseController) {
+	if c.r.ProtoMajor > 1 {
+		_ = out.SetWriteDeadline(time.Time{})
+	}
+}
+
+// begin answers the client once the first event is there. An engine that starts
+// with an error gets it across as a status instead.
+func (st *stream) begin(resp *engine.Response, ev *openai.Event) error {
+	if err := openai.ParseChunk(ev.Data, &st.info); err == nil && st.info.Error != nil {
+		return st.engineError(resp, bytes.Clone(ev.Data))
+	}
+	notes := st.annotations()
+	st.releaseBody()
+	st.committed = true
+	st.copyHeader(resp.Header)
+	h := st.w.Header()
+	h["Content-Type"] = eventStream
+	h["Cache-Control"] = noCache
+	st.w.WriteHeader(http.StatusOK)
+	if len(notes) > 0 {
+		st.w.Write(notes) // an error comes back with the next write
+	}
+	return nil
+}
+
+var (
+	eventStream = []string{"text/event-stream"}
+	noCache     = []string{"no-cache"}
+)
+
+// relay looks at one event and writes it. The error is that of the client's
+// connection.
+func (st *stream) relay(now time.Time, ev *openai.Event) error {
+	switch {
+	case ev.IsDone():
+		st.done = true
+		if !st.extended {
+			if err := st.writeExtra(); err != nil {
+				return err
+			}
+		}
+	case len(ev.Data) == 0 || ev.Data[0] != '{':
+	case openai.ParseChunk(ev.Data, &st.info) != nil:
+		st.model.Metrics.EngineError(metrics.EngineProtocol)
+	default:
+		st.account(now, &st.info)
+		st.finished += st.info.Finished
+		if st.info.Error != nil {
+			st.failed, st.extended = true, true
+		}
+		if !st.extended {
+			st.id = string(st.info.ID)
+			if st.finished >= st.want {
+				st.extended = true
+				return st.writeExtended(ev)
+			}
+		}
+	}
+	_, err := st.w.Write(ev.Raw)
+	return err
+}
+
+// account counts the tokens of a chunk.
+func (c *call) account(now time.Time, info *openai.ChunkInfo) {
+	if n := info.Tokens(); n > 0 {
+		if c.first.IsZero() {
+			c.first = now
+			c.placement.FirstToken()
+			c.metrics.Stage(metrics.StageTransportRoundtrip, now.Sub(c.sent))
+		}
+		c.last = now
+		c.tokens += n
+		c.rec.Tokens(now, n)
+		c.placement.Output(n)
+	}
+	c.correct(info.Usage)
+}
+
+// accountWhole counts the tokens of a whole answer. When the first of them came
+// nobody knows.
+func (c *call) accountWhole(info *openai.ChunkInfo) {
+	c.placement.FirstToken()
+	if info.Usage == nil {
+		c.tokens = info.Tokens()
+		c.rec.CorrectTokens(c.tokens)
+		c.placement.Output(c.tokens)
+	}
+	c.correct(info.Usage)
+}
+
+// correct replaces what was counted by what the engine says.
+func (c *call) correct(u *openai.Usage) {
+	if u == nil {
+		return
+	}
+	c.promptTokens = int(u.Prompt)
+	c.rec.Prompt(c.promptTokens)
+	if u.HasCached {
+		c.rec.Cached(int(u.Cached))
+	}
+	if delta := int(u.Completion) - c.tokens; delta != 0 {
+		c.tokens += delta
+		c.rec.CorrectTokens(delta)
+		c.placement.Output(delta)
+	}
+}
+
+// end settles a stream that is over: after [DONE] when err is nil, else after
+// the engine stopped sending.
+func (st *stream) end(err error) error {
+	if err == nil {
+		// Reading to the end lets the connection be used again.
+		st.idle.Reset(afterDone)
+		_, _ = io.CopyN(io.Discard, st.body, 1)
+		return st.settle()
+	}
+	if !st.committed {
+		return st.readError(err)
+	}
+	if err == io.EOF && (st.finished >= st.want || st.failed) {
+		if _, err := st.w.Write(openai.Done); err != nil {
+			return st.gone(err)
+		}
+		return st.settle()
+	}
+	failure := engine.FailureOf(st.ctx, err)
+	if failure == engine.FailCancelled {
+		st.placement.Done(router.Cancelled)
+		return errClientGone
+	}
+	e := st.brokenOff(failure, err)
+	st.limitWrite(st.out, time.Now())
+	st.w.Write(e.AppendEvent(nil, st.cfg.ErrorFormat))
+	return e
+}
+
+// settle ends a stream that came to its proper end.
+func (st *stream) settle() error {
+	st.placement.Done(router.Completed)
+	if st.failed {
+		return &openai.Error{Code: openai.CodeEngineError, Message: "the engine reported an error inside the stream"}
+	}
+	return nil
+}
+
+// gone settles a stream whose client does not take it any more.
+func (st *stream) gone(err error) error {
+	st.cancel(context.Canceled)
+	st.placement.Done(router.Cancelled)
+	return errors.Join(errClientGone, err)
+}
+
+// brokenOff records that the engine stopped in the middle and returns what the
+// client is told.
+func (c *call) brokenOff(failure engine.Failure, err error) *openai.Error {
+	c.placement.Done(router.Broken)
+	if failure == engine.FailTimeout {
+		c.model.Metrics.EngineError(metrics.EngineTimeout)
+		return &openai.Error{Code: openai.CodeEngineTimeout, Err: err,
+			Message: "the engine sent nothing for " + c.cfg.Limits.EngineIdle.String()}
+	}
+	c.model.Metrics.EngineError(metrics.EngineStream)
+	msg := "the engine ended the answer before it was complete"
+	if errors.Is(err, openai.ErrEventTooLarge) {
+		msg = "the engine sent an event larger than " + strconv.Itoa(maxEvent) + " bytes"
+	}
+	return &openai.Error{Code: openai.CodeEngineError, Err: err, Message: msg}
+}
+
+// readError settles an answer that broke before its first byte was passed on.
+func (c *call) readError(err error) error {
+	failure := engine.FailureOf(c.ctx, err)
+	if failure == engine.FailCancelled {
+		c.placement.Done(router.Cancelled)
+		return errClientGone
+	}
+	return c.brokenOff(failure, err)
+}
+
+// relayUnary passes a whole answer on, errors included.
+func (c *call) relayUnary(resp *engine.Response) error {
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxUnary))
+	if err != nil {
+		return c.readError(err)
+	}
+	if resp.Status >= 400 {
+		return c.engineError(resp, body)
+	}
+	now := time.Now()
+	var info openai.ChunkInfo
+	if len(body) < maxUnary {
+		if err := openai.ParseChunk(body, &info); err != nil {
+			c.placement.Done(router.Completed)
+			c.model.Metrics.EngineError(metrics.EngineProtocol)
+			return &openai.Error{Code: openai.CodeEngineError, Err: err, Message: "the engine's answer is not JSON"}
+		}
+		if info.Error != nil {
+			return c.engineError(resp, body)
+		}
+		c.accountWhole(&info)
+		if c.wantsExt() {
+			body = extend(body, info.NvExt, c.response(now))
+		}
+	}
+	c.copyHeader(resp.Header)
+	c.releaseBody()
+	c.committed = true
+	h := c.w.Header()
+	if len(body) < maxUnary {
+		h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	}
+	c.limitWrite(http.NewResponseController(c.w), now)
+	c.w.WriteHeader(resp.Status)
+	_, err = c.w.Write(body)
+	if err == nil && len(body) == maxUnary {
+		_, err = io.Copy(c.w, resp.Body)
+	}
+	if err != nil {
+		c.placement.Done(router.Cancelled)
+		return errors.Join(errClientGone, err)
+	}
+	c.placement.Done(router.Completed)
+	return nil
+}
+
+// choices returns how many choices have to finish before the answer is complete.
+func (c *call) choices() int {
+	n := int(min(c.req.N, 1<<20))
+	if c.endpoint == openai.Completions {
+		n *= len(c.req.Batch())
+	}
+	return n
+}
+
+// wantsExt reports whether the client asked for nvext in the answer.
+func (c *call) wantsExt() bool {
+	return c.ext.Wants("worker_id") || c.ext.Wants("timing") || c.ext.Wants("routing")
+}
+
+// response returns the nvext of the answer, with the members that were asked
+// for.
+func (c *call) response(now time.Time) *nvext.Response {
+	var r nvext.Response
+	if c.ext.Wants("worker_id") {
+		r.WorkerID = c.workerIDs()
+	}
+	if c.ext.Wants("timing") {
+		t := &nvext.Timing{RequestReceivedMS: uint64(c.received.UnixMilli())}
+		t.PrefillWaitTimeMS = millis(c.sent.Sub(c.received))
+		if !c.first.IsZero() {
+			t.PrefillTimeMS = millis(c.first.Sub(c.sent))
+			t.TTFTMS = millis(c.first.Sub(c.received))
+		}
+		t.TotalTimeMS = millis(now.Sub(c.received))
+		r.Timing = t
+	}
+	if c.ext.Wants("routing") {
+		r.Routing = c.placement.Routing
+	}
+	return &r
+}
+
+func (c *call) workerIDs() *nvext.WorkerIDs {
+	w := &nvext.WorkerIDs{}
+	for _, leg := range c.placement.Legs() {
+		rank := leg.Target.Rank
+		w.Record(leg.Phase, uint64(leg.Target.Worker), &rank)
+	}
+	return w
+}
+
+func millis(d time.Duration) *nvext.Float {
+	f := nvext.Float(float64(d) / float64(time.Millisecond))
+	return &f
+}
+
+// writeExtended writes a chunk with our nvext added.
+func (st *stream) writeExtended(ev *openai.Event) error {
+	body := extend(ev.Data, st.info.NvExt, st.response(time.Now()))
+	_, err := st.w.Write(openai.AppendData(nil, body))
+	return err
+}
+
+// writeExtra writes a chunk of its own for our nvext, for engines that never say
+// that a choice has finished.
+func (st *stream) writeExtra() error {
+	st.extended = true
+	chunk := openai.Chunk{
+		ID:      st.id,
+		Model:   st.model.ID,
+		Created: st.received.Unix(),
+		NVExt:   st.response(time.Now()).AppendJSON(nil),
+	}
+	_, err := st.w.Write(openai.AppendData(nil, appendChunk(st.endpoint, nil, &chunk)))
+	return err
+}
+
+func appendChunk(ep openai.Endpoint, dst []byte, c *openai.Chunk) []byte {
+	if ep == openai.Completions {
+		return openai.AppendCompletion(dst, c)
+	}
+	return openai.AppendChatChunk(dst, c)
+}
+
+// extend returns body with our nvext in it. Where the engine sent an nvext of its
+// own, ours is laid over it member by member. A body that is no object comes back
+// as it is.
+func extend(body []byte, theirs openai.Value, ours *nvext.Response) []byte {
+	if ours.Empty() {
+		return body
+	}
+	value := ours.AppendJSON(nil)
+	if theirs.Kind() == '{' {
+		a, err1 := openai.ParseObject(theirs)
+		b, err2 := openai.ParseObject(value)
+		if err1 == nil && err2 == nil {
+			var edits []openai.Edit
+			for i := range b.Len() {
+				k, v := b.At(i)
+				edits = append(edits, openai.Edit{Key: k, Value: v})
+			}
+			value = a.Edit(edits).Bytes()
+		}
+	}
+	o, err := openai.ParseObject(body)
+	if err != nil {
+		return body
+	}
+	return o.Edit([]openai.Edit{{Key: "nvext", Value: value}}).Bytes()
+}
