@@ -1,0 +1,36 @@
+GO      ?= go
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+
+# How long each fuzz target runs, and how often the lifecycle tests, in make soak.
+SOAK_FUZZ  ?= 5m
+SOAK_COUNT ?= 200
+
+.PHONY: build check test lint bench soak clean
+
+build:
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/stator ./cmd/stator
+
+# check is for while you work: everything but the race detector and fuzzing.
+check: lint
+	$(GO) test ./...
+
+# test is what has to pass.
+test: lint
+	$(GO) test -race ./...
+	scripts/fuzz.sh 3s
+
+lint:
+	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not formatted:"; echo "$$unformatted"; exit 1; fi
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+
+bench:
+	$(GO) run ./bench
+
+# soak looks for what takes time to find.
+soak:
+	scripts/fuzz.sh $(SOAK_FUZZ)
+	$(GO) test -race -run Lifecycle -count $(SOAK_COUNT) -timeout 0 ./...
+
+clean:
+	rm -rf bin

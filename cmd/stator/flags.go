@@ -1,0 +1,113 @@
+package main
+
+import (
+	"reflect"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// settings are the flags of a command that set a key of the configuration.
+type settings struct {
+	cmd   *cobra.Command
+	flags []*settingFlag
+}
+
+// settingFlag is the value of one such flag.
+type settingFlag struct {
+	flag  *pflag.Flag
+	key   string
+	parse func(text string) (any, error)
+	text  string
+	value any
+}
+
+func (s *settingFlag) String() string { return s.text }
+
+// Type is shown nowhere, because each usage text names its value, but for "bool",
+// which says that the flag needs none.
+func (s *settingFlag) Type() string {
+	if s.key != "" && settingType(s.key).Kind() == reflect.Bool {
+		return "bool"
+	}
+	return "value"
+}
+
+func (s *settingFlag) Set(text string) error {
+	v, err := s.parse(text)
+	if err == nil {
+		s.text, s.value = text, v
+	}
+	return err
+}
+
+// add declares the flag of a scalar setting. The usage text has the name of the
+// value in backquotes; the default is that of the configuration.
+func (s *settings) add(name, key, usage string) *settingFlag {
+	t := settingType(key)
+	f := s.addParsed(name, key, usage, func(text string) (any, error) { return parseValue(t, text) })
+	f.flag.DefValue = defaultText(key)
+	if t.Kind() == reflect.Bool {
+		f.flag.NoOptDefVal = "true"
+	}
+	return f
+}
+
+// addParsed is add with another reading of the text and no default.
+func (s *settings) addParsed(name, key, usage string, parse func(string) (any, error)) *settingFlag {
+	f := &settingFlag{key: key, parse: parse}
+	f.flag = s.cmd.Flags().VarPF(f, name, "", usage)
+	s.flags = append(s.flags, f)
+	return f
+}
+
+// choices offers values to shell completion.
+func (f *settingFlag) choices(cmd *cobra.Command, values ...string) {
+	// The error is about a flag that does not exist.
+	_ = cmd.RegisterFlagCompletionFunc(f.flag.Name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// given returns what the command line sets.
+func (s *settings) given() []assignment {
+	var out []assignment
+	for _, f := range s.flags {
+		if f.flag.Changed {
+			out = append(out, assignment{f.key, f.value, "--" + f.flag.Name})
+		}
+	}
+	return out
+}
+
+// alias makes other names of flags mean the same.
+func alias(fs *pflag.FlagSet, names map[string]string) {
+	fs.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if canonical, ok := names[name]; ok {
+			name = canonical
+		}
+		return pflag.NormalizedName(name)
+	})
+}
+
+// engineURLs is the value of a flag that may be given several times.
+type engineURLs []string
+
+func (u *engineURLs) String() string { return "" }
+
+func (u *engineURLs) Type() string { return "url" }
+
+func (u *engineURLs) Set(url string) error {
+	*u = append(*u, url)
+	return nil
+}
+
+// assignment returns the engines key, or nothing without a URL.
+func (u engineURLs) assignment() []assignment {
+	if len(u) == 0 {
+		return nil
+	}
+	engines := make([]any, len(u))
+	for i, url := range u {
+		engines[i] = map[string]any{"url": url}
+	}
+	return []assignment{{"engines", engines, "--engine"}}
+}

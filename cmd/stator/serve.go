@@ -1,0 +1,244 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/stator-ai/stator"
+)
+
+func serveCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve the OpenAI API in front of engines",
+		Long: `Serve the OpenAI API and place each request on one of the engines.
+
+Settings come from the file, then the environment (STATOR_LISTEN,
+STATOR_ADMIN_LISTEN, STATOR_API_KEY, STATOR_ENGINE_API_KEY), then flags; the
+last one wins. The file knows more settings than there are flags.
+
+The first SIGINT or SIGTERM lets running requests end, the second does not.`,
+		Example: `  stator serve --sim 4
+  stator serve --engine http://gpu1:8000 --engine http://gpu2:8000
+  stator serve --config stator.yaml --listen 0.0.0.0:8000`,
+		Args: atMost(0),
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	s := &settings{cmd: cmd}
+	var (
+		path    string
+		dynamo  bool
+		engines engineURLs
+	)
+	fs.Var(&engines, "engine", "base `URL` of an engine; repeat for more; replaces those of the file")
+	s.add("sim", "sim.engines", "number `N` of simulated engines to run")
+	fs.StringVar(&path, "config", "", "YAML `FILE` with settings (STATOR_CONFIG)")
+	s.add("listen", "listen", "`HOST:PORT` of the API")
+	s.addParsed("http-port", "listen", "`PORT` of the API, on the host it has", parsePort)
+	s.add("admin-listen", "admin_listen", "`HOST:PORT` of the admin routes, if not on the API's")
+	s.add("tls-cert", "tls.cert", "`FILE` with the certificate chain, PEM")
+	s.add("tls-key", "tls.key", "`FILE` with the private key, PEM")
+	s.add("router-mode", "router.mode", "`MODE`: round-robin, random, power-of-two, least-loaded or direct").
+		choices(cmd, "round-robin", "random", "power-of-two", "least-loaded", "direct")
+	s.add("active-decode-blocks-threshold", "router.active_decode_blocks_threshold",
+		"a rank is busy above this `SHARE` of its KV blocks; None for no check")
+	s.add("active-prefill-tokens-threshold", "router.active_prefill_tokens_threshold",
+		"a rank is busy above this number of prompt `TOKENS` waiting; None for no check")
+	s.add("active-prefill-tokens-threshold-frac", "router.active_prefill_tokens_threshold_frac",
+		"the same as a `FACTOR` of max_num_batched_tokens; None for no check")
+	s.add("engine-idle-timeout", "limits.engine_idle_timeout", "`TIME` an engine may send nothing; 0 for ever")
+	s.add("error-format", "errors.format", "`FORMAT` of error bodies: openai or dynamo").choices(cmd, "openai", "dynamo")
+	s.add("strict", "strict", "check every field of requests, refuse unknown ones")
+	s.add("log-level", "log.level", "`LEVEL`: debug, info, warn or error").choices(cmd, "debug", "info", "warn", "error")
+	s.add("log-format", "log.format", "`FORMAT`: text or json").choices(cmd, "text", "json")
+	s.add("log-requests", "log.requests", "log a line per finished request")
+	s.add("otlp-endpoint", "tracing.otlp_endpoint", "`URL` of an OTLP/HTTP collector for traces")
+	s.add("drain-timeout", "drain.timeout", "`TIME` running requests may take to end")
+	s.add("sim-model", "sim.model", "`NAME` of the simulated model")
+	s.add("sim-ttft", "sim.ttft", "`TIME` to the first simulated token")
+	s.add("sim-itl", "sim.itl", "`TIME` between simulated tokens")
+	fs.BoolVar(&dynamo, "dynamo-env", false, "also read the DYN_* variables that have a counterpart")
+	alias(fs, map[string]string{"tls-cert-path": "tls-cert", "tls-key-path": "tls-key"})
+
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if fs.Changed("listen") && fs.Changed("http-port") {
+			return &usageError{err: errors.New("--http-port: expected without --listen"), hint: true}
+		}
+		stderr := cmd.ErrOrStderr()
+		src := source{file: path, getenv: os.Getenv, flags: append(engines.assignment(), s.given()...)}
+		if src.file == "" {
+			src.file = os.Getenv("STATOR_CONFIG")
+		}
+		if dynamo {
+			set, ignored, err := dynamoEnvironment(os.Environ())
+			if len(ignored) > 0 {
+				fmt.Fprintf(stderr, "warning: no counterpart for %s\n", strings.Join(ignored, ", "))
+			}
+			if err != nil {
+				return err
+			}
+			src.dynamo = set
+		}
+		cfg, err := load(src)
+		if err != nil {
+			return err
+		}
+		if len(cfg.Engines)+cfg.Sim.Engines == 0 {
+			return &usageError{err: errNoEngines}
+		}
+		for _, w := range cfg.Warnings() {
+			fmt.Fprintln(stderr, "warning:", w)
+		}
+		return serve(cmd.Context(), cfg, cmd.OutOrStdout(), stderr)
+	}
+	return cmd
+}
+
+var errNoEngines = errors.New(`nothing to serve: name an engine, or simulate some
+
+  stator serve --engine http://127.0.0.1:8001
+  stator serve --sim 4`)
+
+// serve runs a server until a signal ends it.
+func serve(ctx context.Context, cfg stator.Config, stdout, stderr io.Writer) error {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(signals)
+
+	v, _ := buildVersion()
+	srv, err := stator.New(cfg, stator.WithLogger(newLogger(stderr, cfg.Log)), stator.WithVersion(v))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	started := make(chan error, 1)
+	go func() { started <- srv.Start(ctx) }()
+	select {
+	case err := <-started:
+		if err != nil {
+			return listenError(err, cfg.AdminListen)
+		}
+	case <-signals:
+		cancel()
+		err := errors.New("interrupted while starting")
+		if <-started == nil {
+			err = errors.Join(err, srv.Close())
+		}
+		return err
+	}
+	greet(stdout, &cfg, srv.Addr(), srv.AdminAddr(), srv.Models())
+
+	<-signals
+	fmt.Fprintf(stderr, "draining for at most %s; interrupt again to stop at once\n", formatDuration(cfg.Drain.Timeout))
+	drain, stop := context.WithTimeout(context.WithoutCancel(ctx), cfg.Drain.Timeout)
+	defer stop()
+	drained := make(chan error, 1)
+	go func() { drained <- srv.Drain(drain) }()
+	select {
+	case err = <-drained:
+		if errors.Is(err, context.DeadlineExceeded) {
+			err = fmt.Errorf("requests were still running after %s", formatDuration(cfg.Drain.Timeout))
+		}
+		return errors.Join(err, srv.Close())
+	case <-signals:
+		return errors.New("stopped while requests were running")
+	}
+}
+
+// listenError puts the usual reason for which a server does not start in words.
+func listenError(err error, adminListen string) error {
+	var op *net.OpError
+	if !errors.Is(err, syscall.EADDRINUSE) || !errors.As(err, &op) || op.Addr == nil {
+		return err
+	}
+	flag := "--listen"
+	if op.Addr.String() == adminListen {
+		flag = "--admin-listen"
+	}
+	return fmt.Errorf("cannot listen on %s: the address is in use; choose another with %s", op.Addr, flag)
+}
+
+// newLogger returns the log that cfg describes.
+func newLogger(w io.Writer, cfg stator.LogConfig) *slog.Logger {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(cfg.Level)); err != nil {
+		panic(err) // the configuration is valid
+	}
+	o := &slog.HandlerOptions{Level: level}
+	if cfg.Format == "json" {
+		return slog.New(slog.NewJSONHandler(w, o))
+	}
+	return slog.New(slog.NewTextHandler(w, o))
+}
+
+// greet says where the server is, what it serves and how to try it.
+func greet(w io.Writer, cfg *stator.Config, addr, admin string, models []string) {
+	scheme, insecure := "http://", ""
+	if cfg.TLS.Cert != "" {
+		scheme, insecure = "https://", "-k "
+	}
+	base := scheme + reachable(addr)
+	fmt.Fprintf(w, "listening on %s\n", base)
+	if cfg.AdminListen != "" {
+		fmt.Fprintf(w, "admin routes on %s\n", scheme+reachable(admin))
+	}
+	workers := count(len(cfg.Engines)+cfg.Sim.Engines, "worker")
+	auth := ""
+	if len(cfg.Keys) > 0 {
+		auth = `-H "Authorization: Bearer $STATOR_API_KEY" `
+	}
+	if len(models) == 0 {
+		fmt.Fprintf(w, "no model yet; waiting for %s\n", workers)
+		fmt.Fprintf(w, "\n  curl %s%s%s/v1/models\n\n", insecure, auth, base)
+		return
+	}
+	fmt.Fprintf(w, "serving %s on %s, router mode %s\n", strings.Join(models, ", "), workers, cfg.Router.Mode)
+	fmt.Fprintf(w, "\n  curl -N %s%s%s\n\n", insecure, auth, chatExample(base, models[0]))
+}
+
+// chatExample returns the rest of a curl line that asks for a streamed answer.
+func chatExample(base, model string) string {
+	name, err := json.Marshal(model)
+	if err != nil {
+		panic(err) // a string can be marshalled
+	}
+	body := fmt.Sprintf(`{"model":%s,"stream":true,"messages":[{"role":"user","content":"Hello!"}]}`, name)
+	return fmt.Sprintf("%s/v1/chat/completions -H 'Content-Type: application/json' -d %s", base, shellQuote(body))
+}
+
+// reachable returns addr with a host that a client on this machine can use.
+func reachable(addr string) string {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return addr
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// shellQuote quotes s for a POSIX shell.
+func shellQuote(s string) string {
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

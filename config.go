@@ -1,0 +1,296 @@
+package stator
+
+import "time"
+
+// Config is everything a [Server] can be told. It is plain data: fill one in
+// starting from [DefaultConfig], or have the stator command read it from a YAML
+// file whose keys are the koanf tags. A Config is not changed by the server that
+// was made from it.
+type Config struct {
+	// Listen is the host:port of the API; port 0 takes a free one. Default
+	// "127.0.0.1:8000".
+	Listen string `koanf:"listen"`
+	// AdminListen is the host:port of the admin routes (/metrics, /debug,
+	// /busy_threshold). Empty, the default, leaves them on Listen.
+	AdminListen string `koanf:"admin_listen"`
+	// TLS serves HTTPS on both listeners. Off by default.
+	TLS TLSConfig `koanf:"tls"`
+	// Engines are the engine servers to place requests on. None by default.
+	Engines []EngineConfig `koanf:"engines"`
+	// Sim runs simulated engines inside the server. None by default.
+	Sim SimConfig `koanf:"sim"`
+	// Router says how an engine is chosen.
+	Router RouterConfig `koanf:"router"`
+	// Limits bound what one client, and all of them together, can take.
+	Limits LimitsConfig `koanf:"limits"`
+	// Keys are the API keys that are let in. Without any, the default, everyone
+	// is, with every right.
+	Keys []KeyConfig `koanf:"keys"`
+	// Errors says what error bodies look like.
+	Errors ErrorsConfig `koanf:"errors"`
+	// Strict checks every field of a request and refuses unknown ones, where
+	// otherwise what the server does not use is the engine's business. Default
+	// false.
+	Strict bool `koanf:"strict"`
+	// NvExt says what becomes of the nvext extension of requests.
+	NvExt NvExtConfig `koanf:"nvext"`
+	// Log says what is logged.
+	Log LogConfig `koanf:"log"`
+	// Tracing exports spans. Off by default.
+	Tracing TracingConfig `koanf:"tracing"`
+	// Drain says how the server ends.
+	Drain DrainConfig `koanf:"drain"`
+	// Metrics shapes the Prometheus series.
+	Metrics MetricsConfig `koanf:"metrics"`
+}
+
+// TLSConfig names PEM files. Either both are set or none.
+type TLSConfig struct {
+	// Cert is the file with the certificate chain. Default none.
+	Cert string `koanf:"cert"`
+	// Key is the file with the private key of Cert. Default none.
+	Key string `koanf:"key"`
+}
+
+// EngineConfig is one engine server. Only URL is required; the sizes are for
+// engines that do not tell them.
+type EngineConfig struct {
+	// URL is the base URL, http or https; a trailing /v1 does not matter.
+	// Required.
+	URL string `koanf:"url"`
+	// ID is the worker id that clients pin and metrics show. 0, the default,
+	// derives it from URL.
+	ID uint64 `koanf:"id"`
+	// APIKey is sent to the engine as bearer token. Default none.
+	APIKey string `koanf:"api_key" secret:"true"`
+	// Ranks is the number of data-parallel ranks behind the URL. 0, the default,
+	// is what the engine says, else one.
+	Ranks int `koanf:"ranks"`
+	// BlockSize is the number of tokens in a KV block. 0, the default, is what
+	// the engine says.
+	BlockSize int `koanf:"block_size"`
+	// TotalKVBlocks is the number of KV blocks of one rank. 0, the default, is
+	// what the engine says.
+	TotalKVBlocks int `koanf:"total_kv_blocks"`
+	// MaxNumBatchedTokens is the number of prompt tokens one rank takes in a
+	// step. 0, the default, is what the engine says.
+	MaxNumBatchedTokens int `koanf:"max_num_batched_tokens"`
+}
+
+// SimConfig describes simulated engines, all alike and serving one model. They
+// have the worker ids 1 to Engines.
+type SimConfig struct {
+	// Engines is their number. Default 0.
+	Engines int `koanf:"engines"`
+	// Model is the name of the model they serve. Default "stator-sim".
+	Model string `koanf:"model"`
+	// Seed changes the text they generate. Default 0.
+	Seed uint64 `koanf:"seed"`
+	// TTFT is the time to the first token. Default 50ms.
+	TTFT time.Duration `koanf:"ttft"`
+	// ITL is the time between two tokens. Default 5ms.
+	ITL time.Duration `koanf:"itl"`
+	// ContextLength is the longest prompt and answer together, in tokens.
+	// Default 32768.
+	ContextLength int `koanf:"context_length"`
+	// BlockSize is the number of tokens in a KV block. Default 16.
+	BlockSize int `koanf:"block_size"`
+	// TotalKVBlocks is the number of KV blocks of one rank. Default 16384.
+	TotalKVBlocks int `koanf:"total_kv_blocks"`
+	// MaxNumBatchedTokens is the number of prompt tokens one rank takes in a
+	// step. Default 8192.
+	MaxNumBatchedTokens int `koanf:"max_num_batched_tokens"`
+	// Ranks is the number of data-parallel ranks of each engine. Default 1.
+	Ranks int `koanf:"ranks"`
+}
+
+// RouterConfig says how a rank is chosen and when one is left alone. The three
+// thresholds say when a rank counts as overloaded; one that is not set is not
+// checked, and a request is refused only when every rank is overloaded.
+type RouterConfig struct {
+	// Mode is round-robin, random, power-of-two, least-loaded or direct.
+	// Default round-robin.
+	Mode string `koanf:"mode"`
+	// Seed makes random choices repeatable. 0, the default, is a random seed.
+	Seed uint64 `koanf:"seed"`
+	// Inhibit is how long a worker is left alone after a failure, unless a probe
+	// succeeds earlier. Default 5s.
+	Inhibit time.Duration `koanf:"inhibit"`
+	// ProbeInterval is the time between health probes of a worker that is well.
+	// Default 5s.
+	ProbeInterval time.Duration `koanf:"probe_interval"`
+	// ActiveDecodeBlocksThreshold is a share of the rank's KV blocks, 0 to 1.
+	// Default not set.
+	ActiveDecodeBlocksThreshold *float64 `koanf:"active_decode_blocks_threshold"`
+	// ActivePrefillTokensThreshold is a number of prompt tokens that wait for
+	// their first output token. Default not set.
+	ActivePrefillTokensThreshold *uint64 `koanf:"active_prefill_tokens_threshold"`
+	// ActivePrefillTokensThresholdFrac is the same as a multiple of the rank's
+	// max_num_batched_tokens. Default not set.
+	ActivePrefillTokensThresholdFrac *float64 `koanf:"active_prefill_tokens_threshold_frac"`
+	// OverloadStatus is the HTTP status when every rank is overloaded: 503, 429
+	// or 529. Default 503.
+	OverloadStatus int `koanf:"overload_status"`
+}
+
+// LimitsConfig bounds what clients can take.
+type LimitsConfig struct {
+	// BodyBytes is the largest request body. Default 45MiB.
+	BodyBytes Size `koanf:"body_bytes"`
+	// BodyBudgetBytes is how much all request bodies in memory may take
+	// together. Default 1GiB.
+	BodyBudgetBytes Size `koanf:"body_budget_bytes"`
+	// MaxInflight is the number of requests served at a time. 0, the default, is
+	// unlimited.
+	MaxInflight int `koanf:"max_inflight"`
+	// HeaderTimeout is the time a client has to send the request header.
+	// Default 10s.
+	HeaderTimeout time.Duration `koanf:"header_timeout"`
+	// BodyTimeout is the time a client has to send the request body. Default
+	// 60s.
+	BodyTimeout time.Duration `koanf:"body_timeout"`
+	// WriteTimeout is how long one write to a client may block. Default 30s.
+	WriteTimeout time.Duration `koanf:"write_timeout"`
+	// EngineIdleTimeout is how long an engine may send nothing before its
+	// request is given up; 0 waits for ever. Default 10m.
+	EngineIdleTimeout time.Duration `koanf:"engine_idle_timeout"`
+}
+
+// KeyConfig is one API key. The key itself is not in it.
+type KeyConfig struct {
+	// Name tells keys apart in logs. Required and unique.
+	Name string `koanf:"name"`
+	// SHA256 is the hash of the key, 64 hexadecimal digits. Required and unique.
+	SHA256 string `koanf:"sha256" secret:"true"`
+	// Trusted requests may pin workers, override router settings and name a
+	// tenant. Default false.
+	Trusted bool `koanf:"trusted"`
+	// Admin requests may use the admin routes. Default false.
+	Admin bool `koanf:"admin"`
+	// Tenant keeps the cache of this key's requests apart from others', whatever
+	// a request says. Default none.
+	Tenant string `koanf:"tenant"`
+}
+
+// ErrorsConfig says what error bodies look like.
+type ErrorsConfig struct {
+	// Format is openai ({"error": {"message", "type", "param", "code"}}) or
+	// dynamo (flat: {"message", "type", "code"}). Default openai.
+	Format string `koanf:"format"`
+}
+
+// NvExtConfig says what becomes of the nvext extension of requests.
+type NvExtConfig struct {
+	// Disabled ignores nvext and the headers that go with it, from every client.
+	// Default false.
+	Disabled bool `koanf:"disabled"`
+}
+
+// LogConfig says what is logged. Level and Format are for the stator command,
+// which logs to standard error; a program that embeds the server brings its own
+// logger with [WithLogger].
+type LogConfig struct {
+	// Level is debug, info, warn or error. Default info.
+	Level string `koanf:"level"`
+	// Format is text or json. Default text.
+	Format string `koanf:"format"`
+	// Requests writes one line per finished request. Default false.
+	Requests bool `koanf:"requests"`
+}
+
+// TracingConfig says where spans go.
+type TracingConfig struct {
+	// OTLPEndpoint is the URL of an OTLP/HTTP collector. Empty, the default,
+	// exports nothing.
+	OTLPEndpoint string `koanf:"otlp_endpoint"`
+	// Sample is the share of requests traced, 0 to 1, among those whose caller
+	// did not decide. Default 1.
+	Sample float64 `koanf:"sample"`
+}
+
+// DrainConfig says how the server ends.
+type DrainConfig struct {
+	// Timeout is how long running requests may go on once the server was told to
+	// stop. Default 30s.
+	Timeout time.Duration `koanf:"timeout"`
+}
+
+// MetricsConfig shapes the Prometheus series.
+type MetricsConfig struct {
+	// Prefix begins the names of the series about requests and models. Default
+	// "dynamo_frontend".
+	Prefix string `koanf:"prefix"`
+	// Buckets shapes the request histograms.
+	Buckets BucketsConfig `koanf:"buckets"`
+}
+
+// BucketsConfig holds the buckets of the request histograms.
+type BucketsConfig struct {
+	// RequestDuration is in seconds. Default 1 to 512 in 10.
+	RequestDuration BucketRange `koanf:"request_duration"`
+	// InputSequence is in tokens and also shapes cached tokens. Default 50 to
+	// 128000 in 12.
+	InputSequence BucketRange `koanf:"input_sequence"`
+	// OutputSequence is in tokens. Default 50 to 32000 in 10.
+	OutputSequence BucketRange `koanf:"output_sequence"`
+	// TTFT is in seconds. Default 0.001 to 480 in 18.
+	TTFT BucketRange `koanf:"ttft"`
+	// ITL is in seconds. Default 0.001 to 2 in 13.
+	ITL BucketRange `koanf:"itl"`
+}
+
+// BucketRange describes histogram bounds: 0, then Count-1 points spaced evenly in
+// the logarithm, the last of them Max, each rounded to two significant figures.
+type BucketRange struct {
+	// Min is where the spacing starts, above 0; it is not a bound itself.
+	Min float64 `koanf:"min"`
+	// Max is the highest bound, above Min.
+	Max float64 `koanf:"max"`
+	// Count is the number of bounds, 1 to 512.
+	Count int `koanf:"count"`
+}
+
+// DefaultConfig returns a configuration that is complete but for engines.
+func DefaultConfig() Config {
+	return Config{
+		Listen: "127.0.0.1:8000",
+		Sim: SimConfig{
+			Model:               "stator-sim",
+			TTFT:                50 * time.Millisecond,
+			ITL:                 5 * time.Millisecond,
+			ContextLength:       32768,
+			BlockSize:           16,
+			TotalKVBlocks:       16384,
+			MaxNumBatchedTokens: 8192,
+			Ranks:               1,
+		},
+		Router: RouterConfig{
+			Mode:           "round-robin",
+			Inhibit:        5 * time.Second,
+			ProbeInterval:  5 * time.Second,
+			OverloadStatus: 503,
+		},
+		Limits: LimitsConfig{
+			BodyBytes:         45 << 20,
+			BodyBudgetBytes:   1 << 30,
+			HeaderTimeout:     10 * time.Second,
+			BodyTimeout:       60 * time.Second,
+			WriteTimeout:      30 * time.Second,
+			EngineIdleTimeout: 10 * time.Minute,
+		},
+		Errors:  ErrorsConfig{Format: "openai"},
+		Log:     LogConfig{Level: "info", Format: "text"},
+		Tracing: TracingConfig{Sample: 1},
+		Drain:   DrainConfig{Timeout: 30 * time.Second},
+		Metrics: MetricsConfig{
+			Prefix: "dynamo_frontend",
+			Buckets: BucketsConfig{
+				RequestDuration: BucketRange{1, 512, 10},
+				InputSequence:   BucketRange{50, 128000, 12},
+				OutputSequence:  BucketRange{50, 32000, 10},
+				TTFT:            BucketRange{0.001, 480, 18},
+				ITL:             BucketRange{0.001, 2, 13},
+			},
+		},
+	}
+}

@@ -1,0 +1,348 @@
+package stator
+
+import (
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"math"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const (
+	hashA = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+	hashB = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+)
+
+func TestDefaultConfigIsValid(t *testing.T) {
+	cfg := DefaultConfig()
+	if err := cfg.Validate(); err != nil {
+		t.Errorf("Validate: %v", err)
+	}
+	if w := cfg.Warnings(); w != nil {
+		t.Errorf("Warnings: %q", w)
+	}
+}
+
+func TestValidate(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(*Config)
+		want   []Problem
+	}{
+		{"port zero", func(c *Config) { c.Listen, c.AdminListen = ":0", ":0" }, nil},
+		{"no port", func(c *Config) { c.Listen = "127.0.0.1" },
+			[]Problem{{"listen", `expected host:port such as 127.0.0.1:8000, got "127.0.0.1"`}}},
+		{"port too large", func(c *Config) { c.AdminListen = "[::1]:65536" },
+			[]Problem{{"admin_listen", `expected host:port such as 127.0.0.1:8000, got "[::1]:65536"`}}},
+		{"same listener twice", func(c *Config) { c.AdminListen = c.Listen },
+			[]Problem{{"admin_listen", "expected another address than listen; leave it out to have the admin routes there"}}},
+		{"certificate without key", func(c *Config) { c.TLS.Cert = "a.pem" },
+			[]Problem{{"tls.key", "expected the key file of tls.cert"}}},
+		{"key without certificate", func(c *Config) { c.TLS.Key = "a.pem" },
+			[]Problem{{"tls.cert", "expected the certificate file of tls.key"}}},
+
+		{"engines", func(c *Config) { c.Engines = []EngineConfig{{URL: "http://a"}, {URL: "https://a/v1", ID: 7, Ranks: 2}} }, nil},
+		{"engine without url", func(c *Config) { c.Engines = []EngineConfig{{}} },
+			[]Problem{{"engines[0].url", "expected a base URL such as http://127.0.0.1:8000"}}},
+		{"engine without scheme", func(c *Config) { c.Engines = []EngineConfig{{URL: "http://a"}, {URL: "gpu1"}} },
+			[]Problem{{"engines[1].url", `expected a base URL such as http://127.0.0.1:8000, got "gpu1"`}}},
+		{"password in a url that does not parse", func(c *Config) { c.Engines = []EngineConfig{{URL: "http://me:hush%zz@gpu1"}} },
+			[]Problem{{"engines[0].url", "expected a base URL such as http://127.0.0.1:8000, got something else"}}},
+		{"password in a url", func(c *Config) { c.Engines = []EngineConfig{{URL: "http://me:hush@gpu1"}} },
+			[]Problem{{"engines[0].url", `expected a base URL such as http://127.0.0.1:8000, got "http://me:xxxxx@gpu1"`}}},
+		{"same engine twice", func(c *Config) { c.Engines = []EngineConfig{{URL: "http://a:80/"}, {URL: "HTTP://A/v1"}} },
+			[]Problem{{"engines[1].url", "expected a URL of its own, but engines[0] is the same; if both are meant, give one an id"}}},
+		{"id of a simulated engine", func(c *Config) { c.Sim.Engines, c.Engines = 2, []EngineConfig{{URL: "http://a", ID: 2}} },
+			[]Problem{{"engines[0].id", "expected an id of its own, but a simulated engine has 2 too"}}},
+		{"negative sizes", func(c *Config) {
+			c.Engines = []EngineConfig{{URL: "http://a", Ranks: -1, BlockSize: -2, TotalKVBlocks: -3, MaxNumBatchedTokens: -4}}
+		}, []Problem{
+			{"engines[0].ranks", "expected at least 0, got -1"},
+			{"engines[0].block_size", "expected at least 0, got -2"},
+			{"engines[0].total_kv_blocks", "expected at least 0, got -3"},
+			{"engines[0].max_num_batched_tokens", "expected at least 0, got -4"},
+		}},
+
+		{"instant simulation", func(c *Config) { c.Sim.TTFT, c.Sim.ITL = 0, 0 }, nil},
+		{"empty simulation", func(c *Config) { c.Sim = SimConfig{Engines: -1, TTFT: -1, ITL: -1} }, []Problem{
+			{"sim.engines", "expected a number from 0 to 4096, got -1"},
+			{"sim.model", "expected the name of a model"},
+			{"sim.ttft", "expected at least 0s, got -1ns"},
+			{"sim.itl", "expected at least 0s, got -1ns"},
+			{"sim.context_length", "expected at least 2, got 0"},
+			{"sim.block_size", "expected at least 1, got 0"},
+			{"sim.total_kv_blocks", "expected at least 1, got 0"},
+			{"sim.max_num_batched_tokens", "expected at least 1, got 0"},
+			{"sim.ranks", "expected at least 1, got 0"},
+		}},
+		{"too many simulations", func(c *Config) { c.Sim.Engines = math.MaxInt },
+			[]Problem{{"sim.engines", "expected a number from 0 to 4096, got 9223372036854775807"}}},
+
+		{"dynamo's spelling of a mode", func(c *Config) { c.Router.Mode = "round_robin" }, nil},
+		{"unknown mode", func(c *Config) { c.Router.Mode = "fastest" },
+			[]Problem{{"router.mode", `expected round-robin, random, power-of-two, least-loaded or direct, got "fastest"`}}},
+		{"thresholds at their limits", func(c *Config) {
+			c.Router.ActiveDecodeBlocksThreshold = new(1.0)
+			c.Router.ActivePrefillTokensThreshold = new(uint64(0))
+			c.Router.ActivePrefillTokensThresholdFrac = new(10.0)
+		}, nil},
+		{"thresholds beyond", func(c *Config) {
+			c.Router.ActiveDecodeBlocksThreshold = new(1.01)
+			c.Router.ActivePrefillTokensThresholdFrac = new(-0.5)
+		}, []Problem{
+			{"router.active_decode_blocks_threshold", "expected a number from 0 to 1, got 1.01"},
+			{"router.active_prefill_tokens_threshold_frac", "expected a number of at least 0, got -0.5"},
+		}},
+		{"thresholds that are no numbers", func(c *Config) {
+			c.Router.ActiveDecodeBlocksThreshold = new(math.NaN())
+			c.Router.ActivePrefillTokensThresholdFrac = new(math.NaN())
+		}, []Problem{
+			{"router.active_decode_blocks_threshold", "expected a number from 0 to 1, got NaN"},
+			{"router.active_prefill_tokens_threshold_frac", "expected a number of at least 0, got NaN"},
+		}},
+		{"overload status 529", func(c *Config) { c.Router.OverloadStatus = 529 }, nil},
+		{"overload status 500", func(c *Config) { c.Router.OverloadStatus = 500 },
+			[]Problem{{"router.overload_status", "expected 503, 429 or 529, got 500"}}},
+		{"router times", func(c *Config) { c.Router.Inhibit, c.Router.ProbeInterval = 0, -time.Second }, []Problem{
+			{"router.inhibit", "expected more than 0, got 0s"},
+			{"router.probe_interval", "expected more than 0, got -1s"},
+		}},
+
+		{"engines may be idle for ever", func(c *Config) { c.Limits.EngineIdleTimeout = 0 }, nil},
+		{"budget below one body", func(c *Config) { c.Limits.BodyBudgetBytes = 1 << 20 },
+			[]Problem{{"limits.body_budget_bytes", "expected at least limits.body_bytes (45MiB), got 1MiB"}}},
+		{"limits", func(c *Config) { c.Limits = LimitsConfig{MaxInflight: -1, EngineIdleTimeout: -1} }, []Problem{
+			{"limits.body_bytes", "expected more than 0, got 0"},
+			{"limits.max_inflight", "expected at least 0, got -1"},
+			{"limits.header_timeout", "expected more than 0, got 0s"},
+			{"limits.body_timeout", "expected more than 0, got 0s"},
+			{"limits.write_timeout", "expected more than 0, got 0s"},
+			{"limits.engine_idle_timeout", "expected at least 0s, got -1ns"},
+		}},
+
+		{"keys", func(c *Config) {
+			c.Keys = []KeyConfig{{Name: "a", SHA256: hashA}, {Name: "b", SHA256: strings.ToUpper(hashB)}}
+		}, nil},
+		{"key in the clear", func(c *Config) { c.Keys = []KeyConfig{{Name: "a", SHA256: "sk-hush"}} },
+			[]Problem{{"keys[0].sha256", "expected the SHA-256 of the key as 64 hexadecimal digits; stator config new-key makes one"}}},
+		{"keys that are the same", func(c *Config) {
+			c.Keys = []KeyConfig{{Name: "a", SHA256: hashA}, {Name: "a", SHA256: strings.ToUpper(hashA)}, {SHA256: hashB}}
+		}, []Problem{
+			{"keys[1].name", `expected a name of its own, but keys[0] is called "a" too`},
+			{"keys[1].sha256", "expected a key of its own, but keys[0] is the same"},
+			{"keys[2].name", "expected a name to tell the key by"},
+		}},
+
+		{"choices", func(c *Config) { c.Errors.Format, c.Log.Level, c.Log.Format = "xml", "INFO", "" }, []Problem{
+			{"errors.format", `expected openai or dynamo, got "xml"`},
+			{"log.level", `expected debug, info, warn or error, got "INFO"`},
+			{"log.format", `expected text or json, got ""`},
+		}},
+		{"tracing", func(c *Config) { c.Tracing = TracingConfig{OTLPEndpoint: "localhost:4318", Sample: 2} }, []Problem{
+			{"tracing.otlp_endpoint", "expected a URL such as http://127.0.0.1:4318"},
+			{"tracing.sample", "expected a number from 0 to 1, got 2"},
+		}},
+		{"drain at once", func(c *Config) { c.Drain.Timeout = 0 }, nil},
+		{"drain in the past", func(c *Config) { c.Drain.Timeout = -time.Second },
+			[]Problem{{"drain.timeout", "expected at least 0s, got -1s"}}},
+		{"buckets", func(c *Config) {
+			c.Metrics = MetricsConfig{Buckets: c.Metrics.Buckets}
+			c.Metrics.Buckets.TTFT = BucketRange{Min: 0, Max: math.Inf(1), Count: 513}
+			c.Metrics.Buckets.ITL = BucketRange{Min: 2, Max: 2, Count: 1}
+		}, []Problem{
+			{"metrics.prefix", "expected the beginning of metric names such as dynamo_frontend"},
+			{"metrics.buckets.ttft.min", "expected more than 0, got 0"},
+			{"metrics.buckets.ttft.max", "expected more than min (0), got +Inf"},
+			{"metrics.buckets.ttft.count", "expected a number from 1 to 512, got 513"},
+			{"metrics.buckets.itl.max", "expected more than min (2), got 2"},
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			cfg := DefaultConfig()
+			tt.change(&cfg)
+			err := cfg.Validate()
+			var got []Problem
+			var invalid *ConfigError
+			if errors.As(err, &invalid) {
+				got = invalid.Problems
+			} else if err != nil {
+				t.Fatalf("Validate: %v, not a *ConfigError", err)
+			}
+			if d := cmp.Diff(tt.want, got); d != "" {
+				t.Errorf("problems (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+func TestConfigErrorHasALinePerProblem(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.Log.Level, cfg.Strict, cfg.Drain.Timeout = "loud", true, -1
+	want := "log.level: expected debug, info, warn or error, got \"loud\"\ndrain.timeout: expected at least 0s, got -1ns"
+	if err := cfg.Validate(); err == nil || err.Error() != want {
+		t.Errorf("Validate:\n%v\nwant:\n%s", err, want)
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	const open = " is reachable from other machines and no API keys are configured: anyone can use it"
+	for _, tt := range []struct {
+		name   string
+		change func(*Config)
+		want   []string
+	}{
+		{"loopback name", func(c *Config) { c.Listen = "localhost:1" }, nil},
+		{"loopback v6", func(c *Config) { c.Listen, c.AdminListen = "[::1]:1", "127.8.8.8:2" }, nil},
+		{"all addresses", func(c *Config) { c.Listen = ":8000" }, []string{":8000" + open}},
+		{"both listeners", func(c *Config) { c.Listen, c.AdminListen = "0.0.0.0:1", "10.0.0.1:2" },
+			[]string{"0.0.0.0:1" + open, "10.0.0.1:2" + open}},
+		{"with keys", func(c *Config) { c.Listen, c.Keys = ":8000", []KeyConfig{{Admin: true}} }, nil},
+		{"nobody is admin", func(c *Config) { c.Keys = []KeyConfig{{Trusted: true}} },
+			[]string{"no API key has admin: true, so nobody can read /metrics or use the other admin routes"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			cfg := DefaultConfig()
+			tt.change(&cfg)
+			if d := cmp.Diff(tt.want, cfg.Warnings()); d != "" {
+				t.Errorf("warnings (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+// TestConfigKeys keeps every field reachable from YAML, under a plain name.
+func TestConfigKeys(t *testing.T) {
+	snake := regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
+	var check func(typ reflect.Type)
+	check = func(typ reflect.Type) {
+		seen := make(map[string]bool)
+		for i := range typ.NumField() {
+			f := typ.Field(i)
+			tag := f.Tag.Get("koanf")
+			if !snake.MatchString(tag) || seen[tag] {
+				t.Errorf("%s.%s: koanf tag %q: expected snake_case of its own", typ, f.Name, tag)
+			}
+			seen[tag] = true
+			inner := f.Type
+			if inner.Kind() == reflect.Slice {
+				inner = inner.Elem()
+			}
+			if inner.Kind() == reflect.Struct {
+				check(inner)
+			}
+		}
+	}
+	check(reflect.TypeFor[Config]())
+}
+
+// TestConfigIsDocumented holds every setting to a comment that states its default
+// or that it is required; sections have theirs inside.
+func TestConfigIsDocumented(t *testing.T) {
+	src, err := parser.ParseFile(token.NewFileSet(), "config.go", nil, parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stated := regexp.MustCompile(`(?i)default|required`)
+	checked := 0
+	ast.Inspect(src, func(n ast.Node) bool {
+		spec, ok := n.(*ast.TypeSpec)
+		if !ok {
+			return true
+		}
+		for _, f := range spec.Type.(*ast.StructType).Fields.List {
+			name, doc := f.Names[0].Name, f.Doc.Text()
+			section := false
+			if id, ok := f.Type.(*ast.Ident); ok {
+				section = strings.HasSuffix(id.Name, "Config")
+			}
+			if !strings.HasPrefix(doc, name+" ") {
+				t.Errorf("%s.%s: comment %q does not begin with the name", spec.Name, name, doc)
+			}
+			if !section && spec.Name.Name != "BucketRange" && !stated.MatchString(doc) {
+				t.Errorf("%s.%s: comment does not state the default", spec.Name, name)
+			}
+			checked++
+		}
+		return true
+	})
+	if checked < 50 {
+		t.Errorf("checked %d fields; the configuration has more", checked)
+	}
+}
+
+func TestParseSize(t *testing.T) {
+	for _, tt := range []struct {
+		text string
+		want Size
+		err  string
+	}{
+		{"0", 0, ""},
+		{"46000000", 46000000, ""},
+		{"45MiB", 45 << 20, ""},
+		{"1 GiB", 1 << 30, ""},
+		{" 2KiB ", 2048, ""},
+		{"3TiB", 3 << 40, ""},
+		{"1GB", 1e9, ""},
+		{"7kB", 7000, ""},
+		{"7KB", 7000, ""},
+		{"12B", 12, ""},
+		{"8388607TiB", 8388607 << 40, ""},
+		{"8388608TiB", 0, `size "8388608TiB" does not fit 64 bits`},
+		{"", 0, `expected a size such as 45MiB, got ""`},
+		{"MiB", 0, `expected a size such as 45MiB, got "MiB"`},
+		{"-1", 0, `expected a size such as 45MiB, got "-1"`},
+		{"+1", 0, `expected a size such as 45MiB, got "+1"`},
+		{"1.5GiB", 0, `expected a size such as 45MiB, got "1.5GiB"`},
+		{"45mib", 0, `expected a size such as 45MiB, got "45mib"`},
+		{"45MiBB", 0, `expected a size such as 45MiB, got "45MiBB"`},
+	} {
+		got, err := ParseSize(tt.text)
+		msg := ""
+		if err != nil {
+			msg = err.Error()
+		}
+		if got != tt.want || msg != tt.err {
+			t.Errorf("ParseSize(%q) = %d, %q; want %d, %q", tt.text, got, msg, tt.want, tt.err)
+		}
+	}
+}
+
+func TestSizeString(t *testing.T) {
+	for s, want := range map[Size]string{
+		0: "0", 1: "1", 1000: "1000", 1024: "1KiB", 1536: "1536", 45 << 20: "45MiB",
+		1 << 30: "1GiB", 1025 << 20: "1025MiB", 2 << 40: "2TiB", math.MaxInt64: "9223372036854775807",
+	} {
+		if got := s.String(); got != want {
+			t.Errorf("Size(%d).String() = %q, want %q", int64(s), got, want)
+		}
+		var back Size
+		if err := back.UnmarshalText([]byte(want)); err != nil || back != s {
+			t.Errorf("UnmarshalText(%q) = %d, %v; want %d", want, int64(back), err, int64(s))
+		}
+	}
+}
+
+func FuzzParseSize(f *testing.F) {
+	for _, s := range []string{"0", "45MiB", "1 GB", "9223372036854775807", "8388608TiB", "-1B", "KB"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		s, err := ParseSize(text)
+		if err != nil {
+			return
+		}
+		if s < 0 {
+			t.Fatalf("ParseSize(%q) = %d", text, int64(s))
+		}
+		if back, err := ParseSize(s.String()); err != nil || back != s {
+			t.Fatalf("ParseSize(%q) = %d, printed %q, which reads as %d, %v", text, int64(s), s, int64(back), err)
+		}
+	})
+}

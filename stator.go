@@ -1,0 +1,361 @@
+// Package stator runs the control plane inside a Go program: the OpenAI API with
+// nvext in front, a fleet of engines behind, and the router between them.
+//
+//	cfg := stator.DefaultConfig()
+//	cfg.Engines = []stator.EngineConfig{{URL: "http://gpu1:8000"}, {URL: "http://gpu2:8000"}}
+//	srv, err := stator.New(cfg)
+//	if err != nil { … }
+//	if err := srv.Start(ctx); err != nil { … }
+//	defer srv.Close()
+//
+// The stator command is a thin layer over this package.
+package stator
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/stator-ai/stator/internal/engine/openaihttp"
+	"github.com/stator-ai/stator/internal/frontend"
+	"github.com/stator-ai/stator/internal/kv"
+	"github.com/stator-ai/stator/internal/metrics"
+	"github.com/stator-ai/stator/internal/openai"
+	"github.com/stator-ai/stator/internal/router"
+	"github.com/stator-ai/stator/internal/simserver"
+)
+
+const (
+	// identifyWait bounds how long Start waits for engines that do not answer.
+	identifyWait = 3 * time.Second
+	// idleConnection is how long a client may keep a connection without a
+	// request.
+	idleConnection = 2 * time.Minute
+	// maxHeader leaves room for the largest metadata headers.
+	maxHeader = 256 << 10
+)
+
+// Server is one control plane. Make it with [New], run it with [Server.Start],
+// end it with [Server.Drain] and [Server.Close].
+type Server struct {
+	cfg     Config
+	log     *slog.Logger
+	metrics *metrics.Set
+	router  *router.Router
+	front   *frontend.Server
+	tracing *tracing // nil when off
+
+	sims []*simEngine
+	http []*http.Server // API, and admin if apart
+	addr []net.Addr     // of the same
+	wg   sync.WaitGroup
+}
+
+// simEngine is a simulated engine behind an in-memory listener.
+type simEngine struct {
+	server *simserver.Server
+	http   *http.Server
+	listen *simserver.MemListener
+}
+
+// Option changes how a [Server] is made.
+type Option func(*options)
+
+type options struct {
+	log     *slog.Logger
+	version string
+}
+
+// WithLogger sends the log there instead of nowhere.
+func WithLogger(l *slog.Logger) Option { return func(o *options) { o.log = l } }
+
+// WithVersion sets the version that /health and the metrics report.
+func WithVersion(v string) Option { return func(o *options) { o.version = v } }
+
+// New checks cfg and puts a server together. It opens nothing yet. The error is a
+// *[ConfigError] when cfg is at fault.
+func New(cfg Config, opts ...Option) (*Server, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	o := options{log: slog.New(slog.DiscardHandler)}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	s := &Server{cfg: cfg, log: o.log}
+	s.metrics = metrics.New(metrics.Options{
+		Version: o.version,
+		Prefix:  cfg.Metrics.Prefix,
+		Buckets: cfg.Metrics.Buckets.buckets(),
+	})
+	mode, err := router.ParseMode(cfg.Router.Mode)
+	if err != nil {
+		return nil, err
+	}
+	s.router = router.New(router.Config{
+		Mode: mode,
+		Thresholds: router.Thresholds{
+			DecodeBlocks:  cfg.Router.ActiveDecodeBlocksThreshold,
+			PrefillTokens: cfg.Router.ActivePrefillTokensThreshold,
+			PrefillFrac:   cfg.Router.ActivePrefillTokensThresholdFrac,
+		},
+		Inhibit:       cfg.Router.Inhibit,
+		ProbeInterval: cfg.Router.ProbeInterval,
+		Seed:          cfg.Router.Seed,
+		Log:           o.log,
+		Metrics:       s.metrics,
+	})
+	if s.tracing, err = newTracing(cfg.Tracing, o.version); err != nil {
+		return nil, err
+	}
+	front := frontend.Config{
+		Router:         s.router,
+		Metrics:        s.metrics,
+		Log:            o.log,
+		Limits:         cfg.Limits.limits(),
+		OverloadStatus: cfg.Router.OverloadStatus,
+		Strict:         cfg.Strict,
+		IgnoreNvExt:    cfg.NvExt.Disabled,
+		LogRequests:    cfg.Log.Requests,
+		SplitAdmin:     cfg.AdminListen != "",
+		Version:        o.version,
+	}
+	if s.tracing != nil {
+		front.Tracer = s.tracing.tracer
+	}
+	if cfg.Errors.Format == "dynamo" {
+		front.ErrorFormat = openai.FormatDynamo
+	}
+	for _, k := range cfg.Keys {
+		key := frontend.Key{Name: k.Name, Trusted: k.Trusted, Admin: k.Admin, Tenant: k.Tenant}
+		if _, err := hex.Decode(key.Hash[:], []byte(k.SHA256)); err != nil {
+			return nil, fmt.Errorf("keys: %s: %w", k.Name, err)
+		}
+		front.Keys = append(front.Keys, key)
+	}
+	s.front = frontend.New(front)
+	return s, nil
+}
+
+// Start opens the listeners and the engines and returns once every engine was
+// asked what it serves, or a few seconds have passed; engines that answer later
+// join later. After an error nothing is left open.
+func (s *Server) Start(ctx context.Context) error {
+	if err := s.start(ctx); err != nil {
+		return errors.Join(err, s.Close())
+	}
+	return nil
+}
+
+func (s *Server) start(ctx context.Context) error {
+	if err := s.listen(s.cfg.Listen, s.front); err != nil {
+		return err
+	}
+	if s.cfg.AdminListen != "" {
+		if err := s.listen(s.cfg.AdminListen, s.front.AdminHandler()); err != nil {
+			return err
+		}
+	}
+	for i := range s.cfg.Sim.Engines {
+		if err := s.addSim(i + 1); err != nil {
+			return err
+		}
+	}
+	for _, e := range s.cfg.Engines {
+		if err := s.addEngine(e); err != nil {
+			return err
+		}
+	}
+	wait, cancel := context.WithTimeout(ctx, identifyWait)
+	defer cancel()
+	s.router.WaitChecked(wait)
+	return ctx.Err()
+}
+
+// listen serves h on addr.
+func (s *Server) listen(addr string, h http.Handler) error {
+	srv := &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: s.cfg.Limits.HeaderTimeout,
+		IdleTimeout:       idleConnection,
+		MaxHeaderBytes:    maxHeader,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		Protocols:         new(http.Protocols),
+	}
+	srv.Protocols.SetHTTP1(true)
+	srv.Protocols.SetHTTP2(true)
+	srv.Protocols.SetUnencryptedHTTP2(true)
+	if s.cfg.TLS.Cert != "" {
+		cert, err := tls.LoadX509KeyPair(s.cfg.TLS.Cert, s.cfg.TLS.Key)
+		if err != nil {
+			return fmt.Errorf("tls: %w", err)
+		}
+		srv.TLSConfig = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
+	}
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	s.http = append(s.http, srv)
+	s.addr = append(s.addr, ln.Addr())
+	s.wg.Go(func() {
+		serve := srv.Serve
+		if srv.TLSConfig != nil {
+			serve = func(ln net.Listener) error { return srv.ServeTLS(ln, "", "") }
+		}
+		if err := serve(ln); !errors.Is(err, http.ErrServerClosed) {
+			s.log.Error("listener failed", "addr", ln.Addr().String(), "error", err)
+		}
+	})
+	return nil
+}
+
+// addSim starts the simulated engine with that number and has the router watch
+// it, through the same adapter as every other engine.
+func (s *Server) addSim(n int) error {
+	c := s.cfg.Sim
+	server, err := simserver.New(simserver.Config{
+		Model:            c.Model,
+		Worker:           uint64(n),
+		Seed:             c.Seed,
+		TTFT:             c.TTFT,
+		ITL:              c.ITL,
+		ContextLength:    c.ContextLength,
+		BlockSize:        c.BlockSize,
+		TotalBlocks:      c.TotalKVBlocks,
+		MaxBatchedTokens: c.MaxNumBatchedTokens,
+		Ranks:            c.Ranks,
+	})
+	if err != nil {
+		return fmt.Errorf("sim: %w", err)
+	}
+	name := fmt.Sprintf("http://sim-%d", n)
+	sim := &simEngine{server: server, http: &http.Server{Handler: server}, listen: simserver.NewMemListener(name)}
+	s.sims = append(s.sims, sim)
+	s.wg.Go(func() { _ = sim.http.Serve(sim.listen) })
+	engine, err := openaihttp.New(openaihttp.Config{URL: name, Dial: sim.listen.Dial})
+	if err != nil {
+		return err
+	}
+	return s.router.Add(router.Spec{ID: kv.WorkerID(n), Name: name, Engine: engine})
+}
+
+func (s *Server) addEngine(e EngineConfig) error {
+	engine, err := openaihttp.New(openaihttp.Config{URL: e.URL, APIKey: e.APIKey})
+	if err != nil {
+		return err
+	}
+	id := kv.WorkerID(e.ID)
+	if id == 0 {
+		if id, err = openaihttp.ID(e.URL); err != nil {
+			return err
+		}
+	}
+	return s.router.Add(router.Spec{
+		ID:               id,
+		Name:             engine.URL(),
+		Engine:           engine,
+		Ranks:            e.Ranks,
+		BlockSize:        e.BlockSize,
+		TotalBlocks:      e.TotalKVBlocks,
+		MaxBatchedTokens: e.MaxNumBatchedTokens,
+	})
+}
+
+// Addr returns the address of the API, empty before Start.
+func (s *Server) Addr() string { return s.address(0) }
+
+// AdminAddr returns the address of the admin routes where they have one of their
+// own, else empty.
+func (s *Server) AdminAddr() string { return s.address(1) }
+
+func (s *Server) address(i int) string {
+	if i >= len(s.addr) {
+		return ""
+	}
+	return s.addr[i].String()
+}
+
+// Models returns the names of the models served now.
+func (s *Server) Models() []string {
+	var names []string
+	for _, m := range s.router.Status() {
+		if m.Discovered() {
+			names = append(names, m.Model.ID)
+		}
+	}
+	return names
+}
+
+// Handler returns the API as a handler, for programs that bring their own
+// listener. Start must have been called.
+func (s *Server) Handler() http.Handler { return s.front }
+
+// Drain refuses new requests and waits until those in flight have ended or ctx
+// ends.
+func (s *Server) Drain(ctx context.Context) error {
+	s.log.Info("draining", "inflight", s.front.Inflight())
+	if err := s.front.Drain(ctx); err != nil {
+		return err
+	}
+	for _, srv := range s.http {
+		if err := srv.Shutdown(ctx); err != nil {
+			return fmt.Errorf("drain: %w", err)
+		}
+	}
+	return nil
+}
+
+// Close ends everything at once, in the reverse order of opening, and waits for
+// it. Requests in flight are broken off.
+func (s *Server) Close() error {
+	var errs []error
+	for _, srv := range s.http {
+		errs = append(errs, srv.Close())
+	}
+	s.router.Close()
+	for _, sim := range s.sims {
+		sim.server.Close()
+		errs = append(errs, sim.http.Close())
+	}
+	s.wg.Wait()
+	if s.tracing != nil {
+		errs = append(errs, s.tracing.close())
+	}
+	return errors.Join(errs...)
+}
+
+func (l LimitsConfig) limits() frontend.Limits {
+	out := frontend.Limits{
+		Body:        int64(l.BodyBytes),
+		Budget:      int64(l.BodyBudgetBytes),
+		Inflight:    l.MaxInflight,
+		BodyTimeout: l.BodyTimeout,
+		Write:       l.WriteTimeout,
+		EngineIdle:  l.EngineIdleTimeout,
+	}
+	if out.EngineIdle == 0 {
+		out.EngineIdle = -1
+	}
+	return out
+}
+
+func (b BucketsConfig) buckets() metrics.Buckets {
+	r := func(r BucketRange) metrics.BucketRange {
+		return metrics.BucketRange{Min: r.Min, Max: r.Max, Count: r.Count}
+	}
+	return metrics.Buckets{
+		RequestDuration: r(b.RequestDuration),
+		InputSequence:   r(b.InputSequence),
+		OutputSequence:  r(b.OutputSequence),
+		TTFT:            r(b.TTFT),
+		ITL:             r(b.ITL),
+	}
+}

@@ -1,0 +1,322 @@
+package stator
+
+import (
+	"encoding/hex"
+	"fmt"
+	"math"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/stator-ai/stator/internal/engine/openaihttp"
+	"github.com/stator-ai/stator/internal/kv"
+	"github.com/stator-ai/stator/internal/router"
+)
+
+// ConfigError lists everything that is wrong with a configuration.
+type ConfigError struct {
+	Problems []Problem // at least one
+}
+
+// Problem is one thing that is wrong with a configuration.
+type Problem struct {
+	// Key is the path of the setting as in the YAML file: "router.mode",
+	// "engines[1].url".
+	Key string
+	// Reason says what was expected and what was found. It quotes no secrets.
+	Reason string
+}
+
+func (p Problem) String() string { return p.Key + ": " + p.Reason }
+
+// Error returns one line per problem.
+func (e *ConfigError) Error() string {
+	lines := make([]string, len(e.Problems))
+	for i, p := range e.Problems {
+		lines[i] = p.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Validate reports every setting that a server could not work with, as a
+// *[ConfigError], or nil. It opens no file and no socket. A configuration
+// without engines is valid.
+func (c *Config) Validate() error {
+	var v validator
+	v.listeners(c)
+	v.engines(c)
+	v.sim(&c.Sim)
+	v.router(&c.Router)
+	v.limits(&c.Limits)
+	v.keys(c.Keys)
+	v.oneOf("errors.format", c.Errors.Format, "openai", "dynamo")
+	v.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
+	v.oneOf("log.format", c.Log.Format, "text", "json")
+	v.tracing(&c.Tracing)
+	v.atLeast("drain.timeout", c.Drain.Timeout, 0)
+	v.metrics(&c.Metrics)
+	if v.problems == nil {
+		return nil
+	}
+	return &ConfigError{Problems: v.problems}
+}
+
+// Warnings returns what is allowed and probably not meant, one sentence each.
+func (c *Config) Warnings() []string {
+	var out []string
+	if len(c.Keys) == 0 {
+		for _, addr := range []string{c.Listen, c.AdminListen} {
+			if addr != "" && !loopback(addr) {
+				out = append(out, fmt.Sprintf("%s is reachable from other machines and no API keys are configured: anyone can use it", addr))
+			}
+		}
+	} else if !slices.ContainsFunc(c.Keys, func(k KeyConfig) bool { return k.Admin }) {
+		out = append(out, "no API key has admin: true, so nobody can read /metrics or use the other admin routes")
+	}
+	return out
+}
+
+// loopback reports whether only this machine can reach addr.
+func loopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	if host == "localhost" {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
+
+type validator struct {
+	problems []Problem
+}
+
+func (v *validator) add(key, format string, args ...any) {
+	v.problems = append(v.problems, Problem{Key: key, Reason: fmt.Sprintf(format, args...)})
+}
+
+func (v *validator) oneOf(key, got string, choices ...string) {
+	if !slices.Contains(choices, got) {
+		v.add(key, "expected %s, got %q", orList(choices), got)
+	}
+}
+
+func (v *validator) atLeast(key string, got, low time.Duration) {
+	if got < low {
+		v.add(key, "expected at least %v, got %v", low, got)
+	}
+}
+
+func (v *validator) positive(key string, got time.Duration) {
+	if got <= 0 {
+		v.add(key, "expected more than 0, got %v", got)
+	}
+}
+
+func (v *validator) intAtLeast(key string, got, low int) {
+	if got < low {
+		v.add(key, "expected at least %d, got %d", low, got)
+	}
+}
+
+// between also refuses NaN.
+func (v *validator) between(key string, got, low, high float64) {
+	if !(got >= low && got <= high) {
+		v.add(key, "expected a number from %v to %v, got %v", low, high, got)
+	}
+}
+
+func (v *validator) listeners(c *Config) {
+	v.address("listen", c.Listen)
+	if c.AdminListen != "" {
+		v.address("admin_listen", c.AdminListen)
+		if c.AdminListen == c.Listen && !strings.HasSuffix(c.Listen, ":0") {
+			v.add("admin_listen", "expected another address than listen; leave it out to have the admin routes there")
+		}
+	}
+	switch {
+	case c.TLS.Cert != "" && c.TLS.Key == "":
+		v.add("tls.key", "expected the key file of tls.cert")
+	case c.TLS.Cert == "" && c.TLS.Key != "":
+		v.add("tls.cert", "expected the certificate file of tls.key")
+	}
+}
+
+func (v *validator) address(key, addr string) {
+	_, port, err := net.SplitHostPort(addr)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		v.add(key, "expected host:port such as 127.0.0.1:8000, got %q", addr)
+	}
+}
+
+func (v *validator) engines(c *Config) {
+	owner := make(map[kv.WorkerID]string) // who has an id already
+	for i := range min(max(c.Sim.Engines, 0), maxSim) {
+		owner[kv.WorkerID(i+1)] = "a simulated engine"
+	}
+	for i, e := range c.Engines {
+		at := fmt.Sprintf("engines[%d]", i)
+		id, err := openaihttp.ID(e.URL)
+		switch {
+		case e.URL == "":
+			v.add(at+".url", "expected a base URL such as http://127.0.0.1:8000")
+		case err != nil:
+			v.add(at+".url", "expected a base URL such as http://127.0.0.1:8000, got %s", redacted(e.URL))
+		}
+		if e.ID != 0 {
+			id = kv.WorkerID(e.ID)
+		}
+		if id != 0 {
+			switch other := owner[id]; {
+			case other == "":
+				owner[id] = at
+			case e.ID != 0:
+				v.add(at+".id", "expected an id of its own, but %s has %d too", other, id)
+			default:
+				v.add(at+".url", "expected a URL of its own, but %s is the same; if both are meant, give one an id", other)
+			}
+		}
+		v.intAtLeast(at+".ranks", e.Ranks, 0)
+		v.intAtLeast(at+".block_size", e.BlockSize, 0)
+		v.intAtLeast(at+".total_kv_blocks", e.TotalKVBlocks, 0)
+		v.intAtLeast(at+".max_num_batched_tokens", e.MaxNumBatchedTokens, 0)
+	}
+}
+
+// redacted quotes a URL without the password it may hold.
+func redacted(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return "something else"
+	}
+	return strconv.Quote(u.Redacted())
+}
+
+// maxSim bounds the simulated engines of one process.
+const maxSim = 4096
+
+func (v *validator) sim(s *SimConfig) {
+	if s.Engines < 0 || s.Engines > maxSim {
+		v.add("sim.engines", "expected a number from 0 to %d, got %d", maxSim, s.Engines)
+	}
+	if s.Model == "" {
+		v.add("sim.model", "expected the name of a model")
+	}
+	v.atLeast("sim.ttft", s.TTFT, 0)
+	v.atLeast("sim.itl", s.ITL, 0)
+	v.intAtLeast("sim.context_length", s.ContextLength, 2)
+	v.intAtLeast("sim.block_size", s.BlockSize, 1)
+	v.intAtLeast("sim.total_kv_blocks", s.TotalKVBlocks, 1)
+	v.intAtLeast("sim.max_num_batched_tokens", s.MaxNumBatchedTokens, 1)
+	v.intAtLeast("sim.ranks", s.Ranks, 1)
+}
+
+func (v *validator) router(r *RouterConfig) {
+	if _, err := router.ParseMode(r.Mode); err != nil {
+		modes := make([]string, len(router.Modes))
+		for i, m := range router.Modes {
+			modes[i] = string(m)
+		}
+		v.add("router.mode", "expected %s, got %q", orList(modes), r.Mode)
+	}
+	v.positive("router.inhibit", r.Inhibit)
+	v.positive("router.probe_interval", r.ProbeInterval)
+	if t := r.ActiveDecodeBlocksThreshold; t != nil {
+		v.between("router.active_decode_blocks_threshold", *t, 0, 1)
+	}
+	if t := r.ActivePrefillTokensThresholdFrac; t != nil && !(*t >= 0 && !math.IsInf(*t, 1)) {
+		v.add("router.active_prefill_tokens_threshold_frac", "expected a number of at least 0, got %v", *t)
+	}
+	if s := r.OverloadStatus; s != 503 && s != 429 && s != 529 {
+		v.add("router.overload_status", "expected 503, 429 or 529, got %d", s)
+	}
+}
+
+func (v *validator) limits(l *LimitsConfig) {
+	if l.BodyBytes <= 0 {
+		v.add("limits.body_bytes", "expected more than 0, got %d", int64(l.BodyBytes))
+	}
+	if l.BodyBudgetBytes < l.BodyBytes {
+		v.add("limits.body_budget_bytes", "expected at least limits.body_bytes (%v), got %v", l.BodyBytes, l.BodyBudgetBytes)
+	}
+	v.intAtLeast("limits.max_inflight", l.MaxInflight, 0)
+	v.positive("limits.header_timeout", l.HeaderTimeout)
+	v.positive("limits.body_timeout", l.BodyTimeout)
+	v.positive("limits.write_timeout", l.WriteTimeout)
+	v.atLeast("limits.engine_idle_timeout", l.EngineIdleTimeout, 0)
+}
+
+func (v *validator) keys(keys []KeyConfig) {
+	names, hashes := make(map[string]int), make(map[string]int)
+	for i, k := range keys {
+		at := fmt.Sprintf("keys[%d]", i)
+		if other, taken := names[k.Name]; k.Name == "" {
+			v.add(at+".name", "expected a name to tell the key by")
+		} else if taken {
+			v.add(at+".name", "expected a name of its own, but keys[%d] is called %q too", other, k.Name)
+		} else {
+			names[k.Name] = i
+		}
+		hash, err := hex.DecodeString(k.SHA256)
+		if err != nil || len(hash) != 32 {
+			v.add(at+".sha256", "expected the SHA-256 of the key as 64 hexadecimal digits; stator config new-key makes one")
+			continue
+		}
+		if other, taken := hashes[string(hash)]; taken {
+			v.add(at+".sha256", "expected a key of its own, but keys[%d] is the same", other)
+			continue
+		}
+		hashes[string(hash)] = i
+	}
+}
+
+func (v *validator) tracing(t *TracingConfig) {
+	if t.OTLPEndpoint != "" {
+		u, err := url.Parse(t.OTLPEndpoint)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
+			v.add("tracing.otlp_endpoint", "expected a URL such as http://127.0.0.1:4318")
+		}
+	}
+	v.between("tracing.sample", t.Sample, 0, 1)
+}
+
+func (v *validator) metrics(m *MetricsConfig) {
+	if m.Prefix == "" {
+		v.add("metrics.prefix", "expected the beginning of metric names such as dynamo_frontend")
+	}
+	for _, b := range []struct {
+		name  string
+		value BucketRange
+	}{
+		{"request_duration", m.Buckets.RequestDuration},
+		{"input_sequence", m.Buckets.InputSequence},
+		{"output_sequence", m.Buckets.OutputSequence},
+		{"ttft", m.Buckets.TTFT},
+		{"itl", m.Buckets.ITL},
+	} {
+		at, r := "metrics.buckets."+b.name, b.value
+		if !(r.Min > 0) {
+			v.add(at+".min", "expected more than 0, got %v", r.Min)
+		}
+		if !(r.Max > r.Min) || math.IsInf(r.Max, 1) {
+			v.add(at+".max", "expected more than min (%v), got %v", r.Min, r.Max)
+		}
+		if r.Count < 1 || r.Count > 512 {
+			v.add(at+".count", "expected a number from 1 to 512, got %d", r.Count)
+		}
+	}
+}
+
+// orList joins choices as "a, b or c".
+func orList(choices []string) string {
+	last := len(choices) - 1
+	return strings.Join(choices[:last], ", ") + " or " + choices[last]
+}
