@@ -319,7 +319,15 @@ func TestHeaderNames(t *testing.T) {
 		if c := textproto.CanonicalMIMEHeaderKey(value); c != value {
 			t.Errorf("%s = %q is not canonical: %q", name, value, c)
 		}
+		if !IsHeader(value) {
+			t.Errorf("IsHeader(%q) is false", value)
+		}
 		got[name] = strings.ToLower(value)
+	}
+	for _, other := range []string{"", "Accept", "X-Request-Id", "X-Stainless-Lang", "X-Dynamo-Meta"} {
+		if IsHeader(other) {
+			t.Errorf("IsHeader(%q) is true", other)
+		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

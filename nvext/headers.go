@@ -1,5 +1,7 @@
 package nvext
 
+import "strings"
+
 // Names of the request headers read by [ApplyHeaders] and [ApplyMeta], in the
 // canonical spelling of MIME headers, so that looking one up in a map keyed by
 // that spelling needs no conversion.
@@ -72,3 +74,21 @@ const (
 	// HeaderNATExpectedOutputTokens is the oldest carrier of agent_hints.osl.
 	HeaderNATExpectedOutputTokens = "X-Nat-Expected-Output-Tokens"
 )
+
+// IsHeader reports whether [ApplyHeaders] or [ApplyMeta] read the header of that
+// name, in canonical spelling. A server that looks at the names a request has is
+// done sooner than one that asks for each name there is.
+func IsHeader(name string) bool {
+	switch name {
+	case HeaderDynamoWorkerInstanceID, HeaderWorkerInstanceID, HeaderDynamoPrefillInstanceID, HeaderPrefillInstanceID,
+		HeaderDynamoDPRank, HeaderDPRank, HeaderDataParallelRank, HeaderDynamoPrefillDPRank, HeaderPrefillDPRank,
+		HeaderRequestPriority, HeaderRequestStrictPriority, HeaderTenantID,
+		HeaderSessionID, HeaderParentSessionID, HeaderSessionFinal,
+		HeaderClaudeCodeSessionID, HeaderClaudeCodeAgentID, HeaderClaudeCodeParentAgentID,
+		HeaderCodexThreadID, HeaderCodexParentThreadID, HeaderOpenCodeSessionID, HeaderOpenCodeParentSessionID,
+		HeaderPrefixID, HeaderPrefixTotalRequests, HeaderPrefixOSL, HeaderPrefixIAT, HeaderPrefixLatencySensitivity,
+		HeaderNATRemainingLLMCalls, HeaderNATInterArrivalMS, HeaderNATExpectedOutputTokens:
+		return true
+	}
+	return strings.HasPrefix(name, HeaderMetaPrefix)
+}
