@@ -44,6 +44,9 @@ type Response struct {
 	Status int
 	Header http.Header
 	Body   io.ReadCloser
+	// Sent reports whether the engine has let go of the request's body and
+	// edits, so that their memory may be used again. It may stay false.
+	Sent func() bool
 }
 
 // Engine talks to one engine server. Implementations are safe for concurrent

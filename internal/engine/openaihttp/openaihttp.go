@@ -3,7 +3,6 @@
 package openaihttp
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -21,7 +20,6 @@ import (
 
 	"github.com/stator-ai/stator/internal/engine"
 	"github.com/stator-ai/stator/internal/kv"
-	"github.com/stator-ai/stator/internal/openai"
 )
 
 // Config says where a server is and how to reach it.
@@ -104,7 +102,13 @@ func New(cfg Config) (*Engine, error) {
 		timeout = 5 * time.Second
 	}
 	dialer := &net.Dialer{Timeout: timeout, KeepAlive: 15 * time.Second}
-	dial := dialer.DialContext
+	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := dialer.DialContext(ctx, network, addr)
+		if tcp, ok := c.(*net.TCPConn); ok {
+			return conn{tcp}, nil
+		}
+		return c, err
+	}
 	if cfg.Dial != nil {
 		dial = func(ctx context.Context, _, _ string) (net.Conn, error) { return cfg.Dial(ctx) }
 	}
@@ -132,9 +136,7 @@ func (e *Engine) Close() { e.transport.CloseIdleConnections() }
 
 // Open implements [engine.Engine].
 func (e *Engine) Open(ctx context.Context, t engine.Target, r *engine.Request) (*engine.Response, error) {
-	pieces := r.Body.Edit(r.Edits)
-	size := pieces.Len()
-	body := reader(pieces, size)
+	body := newUpload(r.Body.Edit(r.Edits))
 	h := r.Header
 	if h == nil {
 		h = make(http.Header, 8)
@@ -158,9 +160,9 @@ func (e *Engine) Open(ctx context.Context, t engine.Target, r *engine.Request) (
 		ProtoMinor:    1,
 		Header:        h,
 		Host:          e.base.Host,
-		ContentLength: size,
-		Body:          body,
-		GetBody:       func() (io.ReadCloser, error) { return reader(pieces, size), nil },
+		ContentLength: body.size,
+		Body:          body.reader(),
+		GetBody:       func() (io.ReadCloser, error) { return body.reader(), nil },
 	}
 	req = req.WithContext(ctx)
 	resp, err := e.transport.RoundTrip(req)
@@ -170,23 +172,7 @@ func (e *Engine) Open(ctx context.Context, t engine.Target, r *engine.Request) (
 	// The transport keeps the request for as long as the answer runs. It does
 	// not send it again now; without this the whole body would stay in memory.
 	req.GetBody = nil
-	return &engine.Response{Status: resp.StatusCode, Header: resp.Header, Body: resp.Body}, nil
-}
-
-// smallBody is the size up to which a body goes out in one write with its header.
-const smallBody = 16 << 10
-
-// reader returns a reader over the pieces. For a small body it is one that the
-// transport knows to be in memory, so that it does not flush the header first; a
-// large one lets go of its memory as it is read.
-func reader(pieces openai.Pieces, size int64) io.ReadCloser {
-	if size > smallBody {
-		return pieces.Reader()
-	}
-	if len(pieces) == 1 {
-		return io.NopCloser(bytes.NewReader(pieces[0]))
-	}
-	return io.NopCloser(bytes.NewReader(pieces.Bytes()))
+	return &engine.Response{Status: resp.StatusCode, Header: resp.Header, Body: resp.Body, Sent: body.sent}, nil
 }
 
 var (
