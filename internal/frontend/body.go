@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/bits"
 	"mime"
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/stator-ai/stator/internal/metrics"
@@ -36,7 +38,7 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request, limit int64) (
 		err = overBudget()
 	default:
 		held = size
-		body = make([]byte, size)
+		body = takeBuffer(int(size))
 		_, err = io.ReadFull(r.Body, body)
 	}
 	if err != nil {
@@ -73,6 +75,33 @@ func (s *Server) readUnsized(r io.Reader, limit int64) (body []byte, held int64,
 			copy(grown, body)
 			body = grown
 		}
+	}
+}
+
+// Bodies of these sizes are worth keeping: clearing and collecting them costs more
+// than reading them. Smaller ones are cheap, larger ones rare.
+const (
+	minPooled = 16 << 10
+	maxPooled = 1 << 20
+)
+
+var bodies sync.Pool // of *[]byte
+
+// takeBuffer returns n bytes with any content.
+func takeBuffer(n int) []byte {
+	if n <= minPooled || n > maxPooled {
+		return make([]byte, n)
+	}
+	if b, ok := bodies.Get().(*[]byte); ok && cap(*b) >= n {
+		return (*b)[:n]
+	}
+	return make([]byte, n, 1<<bits.Len(uint(n-1)))
+}
+
+// giveBuffer takes a buffer back. Nobody may use it any more.
+func giveBuffer(b []byte) {
+	if n := cap(b); n > minPooled && n <= maxPooled {
+		bodies.Put(&b)
 	}
 }
 

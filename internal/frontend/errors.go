@@ -129,6 +129,11 @@ func (c *call) refused(resp *engine.Response) error {
 // engineError settles an answer that is an error of the engine, to be passed on.
 func (c *call) engineError(resp *engine.Response, body []byte) error {
 	c.placement.Done(router.Completed)
+	// Engines refuse what is not UTF-8, each in its own words. Looking for it
+	// here spares every good request the look.
+	if err := c.req.CheckUTF8(); err != nil {
+		return err
+	}
 	e := errorOf(resp.Status, resp.Header, body)
 	if e.Status >= 500 {
 		c.model.Metrics.EngineError(metrics.EngineStatus)

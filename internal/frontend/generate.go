@@ -147,47 +147,65 @@ func (c *call) extend() error {
 	if c.req.NvExt != nil {
 		c.edits = append(c.edits, openai.Edit{Key: "nvext"})
 	}
-	if !c.cfg.IgnoreNvExt {
-		var err error
-		if c.ext, err = parseExt(c.req.NvExt, c.r.Header); err != nil {
-			return err
-		}
+	if c.cfg.IgnoreNvExt {
+		return c.restrict()
+	}
+	var err error
+	if c.ext, err = parseExt(c.req.NvExt); err != nil {
+		return err
+	}
+	get := c.r.Header.Get
+	if !hasExtHeaders(c.r.Header) {
+		get = nil
+	} else if c.ext, err = applyMeta(c.ext, c.r.Header); err != nil {
+		return err
+	}
+	if c.ext != nil || get != nil {
 		var ignored []nvext.Ignored
-		c.ext, ignored = nvext.ApplyHeaders(c.ext, c.r.Header.Get)
+		c.ext, ignored = nvext.ApplyHeaders(c.ext, get)
+		if c.ext != nil {
+			ignored = append(ignored, c.ext.Ignored...)
+		}
 		for _, ig := range ignored {
 			c.metrics.HintIgnored(ig.Path)
-		}
-		if c.ext != nil {
-			for _, ig := range c.ext.Ignored {
-				c.metrics.HintIgnored(ig.Path)
-			}
 		}
 	}
 	return c.restrict()
 }
 
-// parseExt reads the nvext member and the metadata headers.
-func parseExt(raw openai.Value, h http.Header) (*nvext.NvExt, error) {
-	var ext *nvext.NvExt
-	var err error
-	if raw != nil {
-		if ext, err = nvext.Parse(raw); err != nil {
-			e := &openai.Error{Code: openai.CodeInvalidType, Param: "nvext", Message: err.Error()}
-			var field *nvext.FieldError
-			if errors.As(err, &field) {
-				e.Param = field.Path
-				if field.Got == "" {
-					e.Code = openai.CodeMissing
-				}
-			}
-			return nil, e
+// parseExt reads the nvext member.
+func parseExt(raw openai.Value) (*nvext.NvExt, error) {
+	if raw == nil {
+		return nil, nil
+	}
+	ext, err := nvext.Parse(raw)
+	if err == nil {
+		return ext, nil
+	}
+	e := &openai.Error{Code: openai.CodeInvalidType, Param: "nvext", Message: err.Error()}
+	var field *nvext.FieldError
+	if errors.As(err, &field) {
+		e.Param = field.Path
+		if field.Got == "" {
+			e.Code = openai.CodeMissing
 		}
 	}
-	ext, err = nvext.ApplyMeta(ext, func(yield func(string, string) bool) {
+	return nil, e
+}
+
+func hasExtHeaders(h http.Header) bool {
+	for name := range h {
+		if nvext.IsHeader(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// applyMeta collects the metadata headers.
+func applyMeta(ext *nvext.NvExt, h http.Header) (*nvext.NvExt, error) {
+	ext, err := nvext.ApplyMeta(ext, func(yield func(string, string) bool) {
 		for name, values := range h {
-			if !strings.HasPrefix(name, nvext.HeaderMetaPrefix) {
-				continue
-			}
 			for _, v := range values {
 				if !yield(name, v) {
 					return
@@ -318,14 +336,19 @@ func (c *call) armIdle() {
 	c.idle.Reset(c.cfg.Limits.EngineIdle)
 }
 
-// releaseBody lets the body go once no retry can need it.
-func (c *call) releaseBody() {
+// releaseBody lets the body go once no retry can need it. Its memory is used
+// again only if the engine's adapter has let go of it, too.
+func (c *call) releaseBody(resp *engine.Response) {
 	c.free(c.held)
 	c.held = 0
+	raw := c.req.Raw()
 	c.req.Object = openai.Object{}
 	c.req.Messages, c.req.Prompt, c.req.NvExt = nil, nil, nil
 	c.prompt.IDs, c.prompt.Text = nil, nil
 	c.edits = nil
+	if resp.Sent != nil && resp.Sent() {
+		giveBuffer(raw)
+	}
 }
 
 // close releases whatever the request still holds. It runs on every way out,

@@ -35,6 +35,9 @@ func (c *call) tokenize() error {
 	if tok == nil {
 		return nil
 	}
+	if err := c.req.CheckUTF8(); err != nil {
+		return err
+	}
 	select {
 	case c.encoders <- struct{}{}:
 		defer func() { <-c.encoders }()

@@ -122,7 +122,7 @@ func (st *stream) begin(resp *engine.Response, ev *openai.Event) error {
 		return st.engineError(resp, bytes.Clone(ev.Data))
 	}
 	notes := st.annotations()
-	st.releaseBody()
+	st.releaseBody(resp)
 	st.committed = true
 	st.copyHeader(resp.Header)
 	h := st.w.Header()
@@ -315,7 +315,7 @@ func (c *call) relayUnary(resp *engine.Response) error {
 		}
 	}
 	c.copyHeader(resp.Header)
-	c.releaseBody()
+	c.releaseBody(resp)
 	c.committed = true
 	h := c.w.Header()
 	if len(body) < maxUnary {

@@ -43,17 +43,14 @@ type Request struct {
 }
 
 // ParseRequest checks body as far as the control plane needs it and returns the
-// view, which aliases body. The body is valid UTF-8 and structurally valid JSON
-// (see [ParseObject]); of duplicate keys the last counts. The error is an
-// *[Error] that names the field and what was expected.
+// view, which aliases body. The body is structurally valid JSON (see
+// [ParseObject]); of duplicate keys the last counts. Whether it is UTF-8 is
+// [Request.CheckUTF8]'s to say. The error is an *[Error] that names the field and
+// what was expected.
 func ParseRequest(ep Endpoint, body []byte) (*Request, error) {
 	o, err := ParseObject(body)
 	if err != nil {
 		return nil, syntaxError(err)
-	}
-	if !utf8.Valid(body) {
-		return nil, &Error{Code: CodeInvalidJSON, Message: fmt.Sprintf(
-			"the request body is not valid UTF-8 (first bad byte at offset %d)", invalidUTF8(body))}
 	}
 	r := &Request{Endpoint: ep, Object: o, N: 1}
 	var stream, options, maxTokens, maxCompletion, n, nvext, model, embeds Value
@@ -130,6 +127,16 @@ func ParseRequest(ep Endpoint, body []byte) (*Request, error) {
 		r.NvExt = nvext
 	}
 	return r, nil
+}
+
+// CheckUTF8 returns an *[Error] that says where the body stops being UTF-8, or nil.
+// It is a pass over the whole body, which costs as much as parsing it.
+func (r *Request) CheckUTF8() error {
+	if utf8.Valid(r.Raw()) {
+		return nil
+	}
+	return &Error{Code: CodeInvalidJSON, Message: fmt.Sprintf(
+		"the request body is not valid UTF-8 (first bad byte at offset %d)", invalidUTF8(r.Raw()))}
 }
 
 func (r *Request) streamOptions(v Value) error {

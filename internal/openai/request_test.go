@@ -82,8 +82,6 @@ func TestParseRequestErrors(t *testing.T) {
 		{"cut short", `{"model":"m","messages":[{"role":`, Chat, CodeInvalidJSON, "", "malformed JSON at byte 33: expected a value"},
 		{"trailing garbage", `{` + minimalChat + `}}`, Chat, CodeInvalidJSON, "", "malformed JSON at byte 57: expected end of input"},
 		{"too deep", `{"a":` + strings.Repeat("[", 600) + strings.Repeat("]", 600) + `}`, Chat, CodeInvalidJSON, "", "JSON is nested deeper than 512 levels"},
-		{"not UTF-8", "{\"model\":\"m\",\"messages\":[{\"content\":\"\xff\"}]}", Chat, CodeInvalidJSON, "", "the request body is not valid UTF-8 (first bad byte at offset 37)"},
-		{"rune cut short", "{\"model\":\"é\xe6\x9d\"}", Chat, CodeInvalidJSON, "", "the request body is not valid UTF-8 (first bad byte at offset 12)"},
 
 		{"no model", `{"messages":[{}]}`, Chat, CodeMissing, "model", "model: missing, expected a non-empty string"},
 		{"model null", `{"model":null,"messages":[{}]}`, Chat, CodeMissing, "model", "model: missing, expected a non-empty string"},
@@ -244,4 +242,25 @@ func FuzzRequest(f *testing.F) {
 			t.Fatal(fmt.Errorf("error body: %w", err))
 		}
 	})
+}
+
+func TestCheckUTF8(t *testing.T) {
+	rows := []struct{ content, want string }{
+		{"plain, é, 東京, 😀", ""},
+		{"\xff", "the request body is not valid UTF-8 (first bad byte at offset 37)"},
+		{"é\xe6\x9d", "the request body is not valid UTF-8 (first bad byte at offset 39)"},
+	}
+	for _, row := range rows {
+		r, err := ParseRequest(Chat, []byte(`{"model":"m","messages":[{"content":"`+row.content+`"}]}`))
+		if err != nil {
+			t.Fatalf("%q: %v", row.content, err)
+		}
+		got := ""
+		if err := r.CheckUTF8(); err != nil {
+			got = err.Error()
+		}
+		if got != row.want {
+			t.Errorf("%q: got %q, want %q", row.content, got, row.want)
+		}
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/stator-ai/stator/internal/openai"
 	"github.com/stator-ai/stator/internal/tokenize"
@@ -147,6 +148,9 @@ func readObject(w http.ResponseWriter, r *http.Request) (*fields, *apiError) {
 	o, err := openai.ParseObject(buf.Bytes())
 	if err != nil {
 		return nil, &apiError{status: http.StatusBadRequest, message: "body: " + err.Error()}
+	}
+	if !utf8.Valid(buf.Bytes()) {
+		return nil, &apiError{status: http.StatusBadRequest, message: "body: not valid UTF-8"}
 	}
 	return &fields{Object: o}, nil
 }
