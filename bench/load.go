@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// load is a kind of traffic, measured per unit.
+type load struct {
+	name string // what it is
+	unit string // what is counted: requests, chunks
+	// each is how many units one exchange has.
+	each int
+	// conns is the number of connections, each with one exchange at a time.
+	conns int
+	// client returns what one connection does in an exchange, with buffers of
+	// its own. An answer that is not what the engine says itself is an error.
+	client func(i int) func(c *conn) error
+}
+
+// round is what one run of a load showed.
+type round struct {
+	cpu   time.Duration // of the process under test, per unit
+	took  time.Duration // median time of an exchange, per unit
+	wall  time.Duration
+	reads float64 // reads of the client's socket per unit
+}
+
+// run makes n exchanges on each connection, one after another, and waits for
+// them.
+func (l *load) run(ctx context.Context, addr string, n int) (round, error) {
+	took := make([]time.Duration, l.conns*n)
+	reads := make([]int, l.conns)
+	g, ctx := errgroup.WithContext(ctx)
+	began := time.Now()
+	for i := range l.conns {
+		g.Go(func() error {
+			c, err := dial(ctx, addr)
+			if err != nil {
+				return err
+			}
+			defer c.close()
+			defer context.AfterFunc(ctx, c.close)()
+			exchange := l.client(i)
+			for k := range n {
+				start := time.Now()
+				if err := exchange(c); err != nil {
+					return fmt.Errorf("%s: %w", l.name, err)
+				}
+				took[i*n+k] = time.Since(start) / time.Duration(l.each)
+			}
+			reads[i] = c.reads
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return round{}, err
+	}
+	r := round{wall: time.Since(began), took: median(took)}
+	for _, n := range reads {
+		r.reads += float64(n)
+	}
+	r.reads /= float64(l.units(n))
+	return r, nil
+}
+
+// units returns how many units a run with n exchanges per connection has.
+func (l *load) units(n int) int { return n * l.conns * l.each }
+
+// measure runs the load against a process and reads its CPU clock. What trails
+// behind the last answer is counted too.
+func (l *load) measure(ctx context.Context, p *process, n int) (round, error) {
+	const settle = 100 * time.Millisecond
+	before, err := cpuTime(p.pid())
+	if err != nil {
+		return round{}, err
+	}
+	r, err := l.run(ctx, p.addr, n)
+	if err != nil {
+		return round{}, p.failure(err)
+	}
+	if err := pause(ctx, settle); err != nil {
+		return round{}, err
+	}
+	after, err := cpuTime(p.pid())
+	if err != nil {
+		return round{}, err
+	}
+	r.cpu = (after - before) / time.Duration(l.units(n))
+	return r, nil
+}
+
+// calibrate warms a process up and returns how many exchanges per connection fill
+// the given time.
+func (l *load) calibrate(ctx context.Context, p *process, fill time.Duration) (int, error) {
+	const enough = 500 * time.Millisecond
+	for n := 1; ; n *= 2 {
+		r, err := l.run(ctx, p.addr, n)
+		if err != nil {
+			return 0, p.failure(err)
+		}
+		if r.wall >= min(enough, fill) {
+			return max(1, int(math.Round(float64(n)*float64(fill)/float64(r.wall)))), nil
+		}
+	}
+}
+
+// compare measures processes under the same load: after a warm-up, several rounds
+// in which each has its turn, back to back, with the same number of exchanges. The
+// order turns around from round to round, so that a machine that gets slower or
+// faster favours none. The answer holds the rounds of each process.
+func (l *load) compare(ctx context.Context, o options, ps []*process) ([][]round, error) {
+	var n int
+	for i := range ps {
+		fits, err := l.calibrate(ctx, ps[len(ps)-1-i], o.round) // the baseline, last, decides
+		if err != nil {
+			return nil, err
+		}
+		n = fits
+	}
+	o.progress("%s: %d rounds of %d %s, %d connections", l.name, o.rounds, l.units(n), l.unit, l.conns)
+	out := make([][]round, len(ps))
+	for k := range o.rounds {
+		for i := range ps {
+			if k%2 == 1 {
+				i = len(ps) - 1 - i
+			}
+			r, err := l.measure(ctx, ps[i], n)
+			if err != nil {
+				return nil, err
+			}
+			out[i] = append(out[i], r)
+		}
+	}
+	return out, nil
+}
+
+// ratios returns round by round how a compares with b in CPU time.
+func ratios(a, b []round) []float64 {
+	out := make([]float64, len(a))
+	for i := range a {
+		out[i] = float64(a[i].cpu) / float64(b[i].cpu)
+	}
+	return out
+}
+
+// number is what medians are taken of.
+type number interface {
+	~int64 | ~float64
+}
+
+// median returns the middle of the values, or of an even number of them the mean
+// of the two in the middle. There must be a value.
+func median[T number](values []T) T {
+	s := slices.Sorted(slices.Values(values))
+	m := len(s) / 2
+	if len(s)%2 == 0 {
+		return (s[m-1] + s[m]) / 2
+	}
+	return s[m]
+}
+
+// medianOf returns the median of a figure over rounds.
+func medianOf[T number](rs []round, figure func(round) T) T {
+	out := make([]T, len(rs))
+	for i, r := range rs {
+		out[i] = figure(r)
+	}
+	return median(out)
+}
+
+// pause waits, unless ctx ends.
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
