@@ -38,6 +38,8 @@ const (
 	// idleConnection is how long a client may keep a connection without a
 	// request.
 	idleConnection = 2 * time.Minute
+	// closeTimeout bounds how long Close waits for requests that were broken off.
+	closeTimeout = 5 * time.Second
 	// maxHeader leaves room for the largest metadata headers.
 	maxHeader = 256 << 10
 )
@@ -320,6 +322,10 @@ func (s *Server) Close() error {
 	for _, srv := range s.http {
 		errs = append(errs, srv.Close())
 	}
+	// With their connections gone, the requests in flight end by themselves.
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	errs = append(errs, s.front.Drain(ctx))
 	s.router.Close()
 	for _, sim := range s.sims {
 		sim.server.Close()

@@ -45,6 +45,10 @@ func refuse(full bool) error {
 func (c *call) placeError(err error) error {
 	var pin *router.PinError
 	switch {
+	case c.ctx.Err() != nil:
+		return errClientGone
+	case c.failed != nil: // no other worker: what the last one said is the answer
+		return c.failed.err
 	case errors.As(err, &pin):
 		switch {
 		case pin.Reason == router.PinOverloaded:
@@ -64,8 +68,6 @@ func (c *call) placeError(err error) error {
 			Message: "nvext.allowed_worker_ids: none of these workers serves the model"}
 	case errors.Is(err, router.ErrNoWorkers):
 		return modelUnavailable(c.model.ID, err)
-	case c.ctx.Err() != nil:
-		return errClientGone
 	default:
 		return &openai.Error{Code: openai.CodeInternal, Message: "internal error", Err: err}
 	}

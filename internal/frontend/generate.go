@@ -47,6 +47,7 @@ type call struct {
 	model     *router.Model
 	placing   router.Request
 	placement *router.Placement
+	failed    *retryError // of the attempt before, if there was one
 
 	rec       *metrics.Request // nil until the model is known
 	sent      time.Time        // when the engine was asked last
@@ -74,6 +75,8 @@ func (s *Server) generate(w http.ResponseWriter, r *http.Request, ep openai.Endp
 	c.answerHeader()
 	defer c.close()
 	if ok, full := s.enter(); !ok {
+		// The body that is left unread may not take for ever either.
+		_ = http.NewResponseController(w).SetReadDeadline(c.received.Add(s.cfg.Limits.BodyTimeout))
 		c.finish(refuse(full))
 		return
 	}
@@ -94,20 +97,13 @@ func (c *call) serve() error {
 	if c.placing.QueryOnly {
 		return c.query()
 	}
-	var failed error // of the attempt before
 	for {
 		err := c.attempt()
 		var retry *retryError
-		if !errors.As(err, &retry) {
-			if err != nil && failed != nil && !c.committed && c.ctx.Err() == nil {
-				return failed // no other worker: what the first one said is the answer
-			}
+		if !errors.As(err, &retry) || c.placing.Pinned || c.placing.Attempt == maxRetries {
 			return err
 		}
-		if c.placing.Pinned || c.placing.Attempt == maxRetries {
-			return err
-		}
-		failed = err
+		c.failed = retry
 		c.model.Metrics.Retry(retry.reason)
 		c.placing.Attempt++
 		c.placing.Exclude = append(c.placing.Exclude, retry.worker)
@@ -275,12 +271,13 @@ func (c *call) describe() {
 // attempt places the request, sends it to the engine and relays the answer. A
 // *retryError says that another worker may be tried.
 func (c *call) attempt() error {
-	var err error
-	if c.placement, err = c.router.Place(c.ctx, &c.placing); err != nil {
+	placement, err := c.router.Place(c.ctx, &c.placing)
+	if err != nil {
 		return c.placeError(err)
 	}
 	// A panic leaves the booking to close; every other way out settles it.
-	leg := c.placement.Last()
+	c.placement = placement
+	leg := placement.Last()
 	c.sent = time.Now()
 	c.armIdle()
 	resp, err := leg.Engine.Open(c.ctx, leg.Target, &engine.Request{
@@ -297,6 +294,8 @@ func (c *call) attempt() error {
 	switch {
 	case isTransient(resp.Status):
 		return c.refused(resp)
+	case isEncoded(resp.Header):
+		return c.brokenOff(engine.FailBroken, errEncoded)
 	case resp.Status < 300 && c.req.Stream && isEventStream(resp.Header):
 		return c.relayStream(resp)
 	default:
@@ -381,6 +380,14 @@ func isTransient(status int) bool {
 
 func isEventStream(h http.Header) bool {
 	return strings.HasPrefix(h.Get("Content-Type"), "text/event-stream")
+}
+
+// errEncoded is the error of an engine that compresses what it must not.
+var errEncoded = errors.New("the engine's answer is compressed, although identity was asked for")
+
+func isEncoded(h http.Header) bool {
+	e := h.Get("Content-Encoding")
+	return e != "" && !strings.EqualFold(e, "identity")
 }
 
 // answerHeader sets the headers that every answer has.

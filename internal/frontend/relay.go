@@ -273,8 +273,11 @@ func (c *call) brokenOff(failure engine.Failure, err error) *openai.Error {
 	}
 	c.model.Metrics.EngineError(metrics.EngineStream)
 	msg := "the engine ended the answer before it was complete"
-	if errors.Is(err, openai.ErrEventTooLarge) {
+	switch {
+	case errors.Is(err, openai.ErrEventTooLarge):
 		msg = "the engine sent an event larger than " + strconv.Itoa(maxEvent) + " bytes"
+	case errors.Is(err, errEncoded):
+		msg = err.Error()
 	}
 	return &openai.Error{Code: openai.CodeEngineError, Err: err, Message: msg}
 }

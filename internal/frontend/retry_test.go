@@ -83,6 +83,30 @@ func TestRetryGoesToOtherWorkersOnly(t *testing.T) {
 	}
 }
 
+// TestLastAnswerCounts: a worker that refuses the request for good outranks one
+// that was only busy.
+func TestLastAnswerCounts(t *testing.T) {
+	fault, seen := failFirst(1, answer(503, `{}`))
+	rg := newRig(t, rigConfig{engines: 2, fault: func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		fault(w, r, http.HandlerFunc(answer(400, `{"error":{"message":"bad","type":"x","param":null,"code":null}}`)))
+	}})
+	resp, body := rg.post(t, "/v1/chat/completions", hello)
+	if resp.StatusCode != 400 || seen.Load() != 2 || !strings.Contains(body, "bad") {
+		t.Errorf("status %d after %d tries: %s", resp.StatusCode, seen.Load(), body)
+	}
+}
+
+func TestCompressedAnswerIsAnError(t *testing.T) {
+	rg := newRig(t, rigConfig{fault: func(w http.ResponseWriter, r *http.Request, _ http.Handler) {
+		w.Header().Set("Content-Encoding", "gzip")
+		io.WriteString(w, "\x1f\x8b")
+	}})
+	resp, body := rg.post(t, "/v1/chat/completions", hello)
+	if resp.StatusCode != 502 || !strings.Contains(body, "compressed") {
+		t.Errorf("%d %s", resp.StatusCode, body)
+	}
+}
+
 func TestPinnedRequestsAreNotMoved(t *testing.T) {
 	fault, seen := failFirst(1, answer(503, `{"error":{"message":"full","type":"x","param":null,"code":null}}`))
 	rg := newRig(t, rigConfig{engines: 3, fault: fault})

@@ -143,6 +143,7 @@ func (s *Server) routeTable() map[string]route {
 		"/docs":                {get: static("text/html; charset=utf-8", docsHTML)},
 		"/busy_threshold":      {get: s.listThresholds, post: s.setThresholds, access: admin},
 		"/metrics": {access: admin, get: func(w http.ResponseWriter, r *http.Request, _ *Key) {
+			s.router.CountWorkers()
 			exposition.ServeHTTP(w, r)
 		}},
 	}
@@ -251,8 +252,11 @@ func (s *Server) fail(w http.ResponseWriter, e *openai.Error) {
 	if e.RetryAfter != "" || e.Retry() {
 		h.Set("Retry-After", cmp.Or(e.RetryAfter, retryAfter))
 	}
-	if e.Code == openai.CodeInvalidAPIKey {
+	switch e.Code {
+	case openai.CodeInvalidAPIKey:
 		h.Set("WWW-Authenticate", "Bearer")
+	case openai.CodeDraining:
+		h.Set("Connection", "close") // the next request belongs elsewhere
 	}
 	w.WriteHeader(e.HTTPStatus())
 	w.Write(append(e.AppendJSON(nil, s.cfg.ErrorFormat), '\n'))

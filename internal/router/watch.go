@@ -162,7 +162,6 @@ func (r *Router) check(w *worker) error {
 	}
 	if w.inhibitedUntil.Swap(0) != 0 {
 		r.cfg.Log.Info("worker is back", "worker", w.ID, "url", w.Name)
-		r.countWorkers()
 	}
 	return nil
 }
@@ -176,7 +175,6 @@ func (r *Router) unwell(w *worker, failures int, err error) {
 	if failures >= goneAfter && w.discovered.Swap(false) {
 		r.cfg.Log.Warn("worker is gone", "worker", w.ID, "url", w.Name)
 	}
-	r.countWorkers()
 }
 
 // inhibit leaves a worker alone after a request failed on it, and has it probed.
@@ -193,7 +191,6 @@ func (r *Router) inhibit(w *worker, o Outcome) {
 		}
 		r.cfg.Log.Warn("worker inhibited", "worker", w.ID, "url", w.Name, "reason", reason)
 		r.cfg.Metrics.Worker(uint64(w.ID), 0).Inhibited()
-		r.countWorkers()
 	}
 }
 
@@ -223,7 +220,6 @@ func (r *Router) admit(w *worker, info *engine.Info) {
 	w.inhibitedUntil.Store(0)
 	w.discovered.Store(true)
 	r.cfg.Log.Info("worker discovered", "worker", w.ID, "url", w.Name, "engine", info.Kind, "models", len(info.Models))
-	r.countWorkersLocked()
 }
 
 // poolLocked returns the pool for a model as an engine serves it. A model's
@@ -261,35 +257,24 @@ func (r *Router) poolLocked(em engine.Model) *pool {
 	return p
 }
 
-func (r *Router) countWorkers() {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	r.countWorkersLocked()
-}
-
-// countWorkersLocked publishes how many ranks are in which state.
-func (r *Router) countWorkersLocked() {
-	now := r.cfg.Now()
-	for _, m := range r.models {
+// CountWorkers publishes how many ranks of each model are in which state. It is
+// meant to be called when somebody looks.
+func (r *Router) CountWorkers() {
+	for _, st := range r.Status() {
 		var n metrics.WorkerCounts
-		th := m.Thresholds()
-		for _, p := range m.pools {
-			workers, _ := p.status(now, th)
-			for _, s := range workers {
-				if s.State == StateGone {
-					continue
-				}
-				n.Discovered++
-				switch s.State {
-				case nvext.StateInhibited:
-					n.Inhibited++
-				case nvext.StateOverloaded:
-					n.Overloaded++
-				default:
-					n.Routable++
-				}
+		for _, w := range st.Workers {
+			switch w.State {
+			case StateGone:
+				continue
+			case nvext.StateInhibited:
+				n.Inhibited++
+			case nvext.StateOverloaded:
+				n.Overloaded++
+			default:
+				n.Routable++
 			}
+			n.Discovered++
 		}
-		m.Metrics.SetWorkers(n)
+		st.Model.Metrics.SetWorkers(n)
 	}
 }
