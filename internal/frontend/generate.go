@@ -94,6 +94,7 @@ func (c *call) serve() error {
 		return err
 	}
 	c.describe()
+	c.metrics.Stage(metrics.StagePreprocess, time.Since(c.received))
 	if c.placing.QueryOnly {
 		return c.query()
 	}
@@ -271,6 +272,7 @@ func (c *call) describe() {
 // attempt places the request, sends it to the engine and relays the answer. A
 // *retryError says that another worker may be tried.
 func (c *call) attempt() error {
+	start := time.Now()
 	placement, err := c.router.Place(c.ctx, &c.placing)
 	if err != nil {
 		return c.placeError(err)
@@ -279,6 +281,7 @@ func (c *call) attempt() error {
 	c.placement = placement
 	leg := placement.Last()
 	c.sent = time.Now()
+	c.metrics.Stage(metrics.StageRoute, c.sent.Sub(start))
 	c.armIdle()
 	resp, err := leg.Engine.Open(c.ctx, leg.Target, &engine.Request{
 		Path:   c.endpoint.Path(),
@@ -291,6 +294,7 @@ func (c *call) attempt() error {
 		return c.openError(err)
 	}
 	defer resp.Body.Close()
+	c.metrics.Stage(metrics.StageTransportRoundtrip, time.Since(c.sent))
 	switch {
 	case isTransient(resp.Status):
 		return c.refused(resp)

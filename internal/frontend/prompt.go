@@ -44,7 +44,6 @@ func (c *call) tokenize() error {
 	case <-c.ctx.Done():
 		return errClientGone
 	}
-	start := time.Now()
 	var err error
 	if c.endpoint == openai.Chat {
 		err = c.renderChat(tok, renderer)
@@ -54,7 +53,6 @@ func (c *call) tokenize() error {
 	if err != nil {
 		return err
 	}
-	c.metrics.Tokenized(time.Since(start))
 	return c.checkContext()
 }
 
@@ -77,6 +75,7 @@ func builtin(name string) (tokenize.Tokenizer, tokenize.Renderer) {
 }
 
 func (c *call) renderChat(tok tokenize.Tokenizer, renderer tokenize.Renderer) error {
+	start := time.Now()
 	var p tokenize.Prompt
 	err := renderer.Render(&p, tokenize.Chat{
 		Messages:           c.req.Messages,
@@ -87,10 +86,13 @@ func (c *call) renderChat(tok tokenize.Tokenizer, renderer tokenize.Renderer) er
 	if err != nil {
 		return &openai.Error{Code: openai.CodeInvalidValue, Param: "messages", Message: err.Error()}
 	}
+	c.metrics.Templated(time.Since(start))
+	start = time.Now()
 	ids, err := p.AppendIDs(nil, tok)
 	if err != nil {
 		return &openai.Error{Code: openai.CodeInvalidValue, Param: "messages", Message: err.Error()}
 	}
+	c.metrics.Tokenized(time.Since(start))
 	c.prompt = tokenize.Result{IDs: ids, Text: p.Text, Fingerprint: tok.Fingerprint(), Source: tokenize.Local}
 	return nil
 }
@@ -98,6 +100,7 @@ func (c *call) renderChat(tok tokenize.Tokenizer, renderer tokenize.Renderer) er
 // encodePrompts tokenizes the prompts of a completion request, one after another
 // when there are several.
 func (c *call) encodePrompts(tok tokenize.Tokenizer) error {
+	start := time.Now()
 	var ids []uint32
 	for i, p := range c.req.Batch() {
 		if text, ok := p.Text(); ok {
@@ -113,6 +116,7 @@ func (c *call) encodePrompts(tok tokenize.Tokenizer) error {
 			return true
 		})
 	}
+	c.metrics.Tokenized(time.Since(start))
 	c.prompt = tokenize.Result{IDs: ids, Fingerprint: tok.Fingerprint(), Source: tokenize.Local}
 	return nil
 }

@@ -178,7 +178,6 @@ func (c *call) account(now time.Time, info *openai.ChunkInfo) {
 		if c.first.IsZero() {
 			c.first = now
 			c.placement.FirstToken()
-			c.metrics.Stage(metrics.StageTransportRoundtrip, now.Sub(c.sent))
 		}
 		c.last = now
 		c.tokens += n

@@ -54,7 +54,6 @@ func scenario() *Set {
 	rt.Tokens(60*time.Millisecond, 3)
 	r.CorrectTokens(1)
 	r.Cached(80)
-	s.Stage(StagePostprocess, 200*time.Microsecond)
 	rt.Done(6)
 	r.End(at(0.2), ErrNone)
 	w.SetLoad(0, 0)

@@ -134,11 +134,10 @@ const (
 	StagePreprocess         Stage = iota // template, tokenization, hints
 	StageRoute                           // placement, without time in the queue
 	StageTransportRoundtrip              // from the send to the engine's first byte
-	StagePostprocess                     // work on what came back
 	numStages
 )
 
-var stageNames = [numStages]string{"preprocess", "route", "transport_roundtrip", "postprocess"}
+var stageNames = [numStages]string{"preprocess", "route", "transport_roundtrip"}
 
 // RetryReason says why a request was sent to another worker.
 type RetryReason string
@@ -146,14 +145,13 @@ type RetryReason string
 // The retry reasons. Any other value is counted as "other".
 const (
 	RetryConnect        RetryReason = "connect"         // no connection
-	RetryClosed         RetryReason = "closed"          // an idle connection had been closed
 	RetryBadGateway     RetryReason = "bad_gateway"     // status 502
 	RetryUnavailable    RetryReason = "unavailable"     // status 503
 	RetryGatewayTimeout RetryReason = "gateway_timeout" // status 504
 )
 
 var retryReasons = []RetryReason{
-	RetryConnect, RetryClosed, RetryBadGateway, RetryUnavailable, RetryGatewayTimeout, other,
+	RetryConnect, RetryBadGateway, RetryUnavailable, RetryGatewayTimeout, other,
 }
 
 // ShedReason says why a request was turned away to protect the fleet or this

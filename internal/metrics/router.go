@@ -55,14 +55,20 @@ type Overhead struct {
 	Total        time.Duration
 }
 
-// Overhead records the durations of one placement; a negative one is taken for
-// zero.
+// Overhead records the durations of one placement; a step that took no time was
+// not taken and is not recorded.
 func (r *Router) Overhead(o Overhead) {
-	r.fam.overheadBlockHashing.Observe(milliseconds(o.BlockHashing))
-	r.fam.overheadSeqHashing.Observe(milliseconds(o.SeqHashing))
-	r.fam.overheadFindMatches.Observe(milliseconds(o.FindMatches))
-	r.fam.overheadScheduling.Observe(milliseconds(o.Scheduling))
-	r.fam.overheadTotal.Observe(milliseconds(o.Total))
+	observeStep(r.fam.overheadBlockHashing, o.BlockHashing)
+	observeStep(r.fam.overheadSeqHashing, o.SeqHashing)
+	observeStep(r.fam.overheadFindMatches, o.FindMatches)
+	observeStep(r.fam.overheadScheduling, o.Scheduling)
+	observeStep(r.fam.overheadTotal, o.Total)
+}
+
+func observeStep(h prometheus.Observer, d time.Duration) {
+	if d > 0 {
+		h.Observe(milliseconds(d))
+	}
 }
 
 // Placed records that a request of promptTokens was placed on a worker which is
