@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -122,14 +123,14 @@ func Run(t *testing.T, open func(t *testing.T, url string) engine.Engine) {
 		_, err := e.Open(t.Context(), engine.Target{Worker: 1}, request(t, `{}`))
 		wantFailure(t, err, engine.FailBroken)
 	})
-	t.Run("an idle connection that was closed is replaced", func(t *testing.T) {
-		conns := 0
+	t.Run("a connection that closes as the request comes is replaced", func(t *testing.T) {
+		var conns atomic.Int32
 		e := open(t, "http://"+raw(t, func(c net.Conn) {
-			conns++
+			n := conns.Add(1)
 			readRequest(c)
 			io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-			if conns == 1 {
-				readRequest(c) // takes the next one, and hangs up
+			if n == 1 {
+				c.Read(make([]byte, 1)) // and hangs up, the rest unread
 			}
 		}))
 		defer e.Close()
@@ -141,8 +142,30 @@ func Run(t *testing.T, open func(t *testing.T, url string) engine.Engine) {
 				t.Errorf("request %d: %q", i, body)
 			}
 		}
-		if conns != 2 {
-			t.Errorf("%d connections, want 2", conns)
+		if n := conns.Load(); n != 2 {
+			t.Errorf("%d connections, want 2", n)
+		}
+	})
+	t.Run("a request that the engine took and dropped is not sent again", func(t *testing.T) {
+		var requests, conns atomic.Int32
+		e := open(t, "http://"+raw(t, func(c net.Conn) {
+			conns.Add(1)
+			for readRequest(c) {
+				if requests.Add(1) > 1 {
+					time.Sleep(200 * time.Millisecond) // at work, long enough to be told from a closed connection
+					return
+				}
+				io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+			}
+		}))
+		defer e.Close()
+		resp := mustOpen(t, e, engine.Target{Worker: 1}, request(t, `{"a":1}`))
+		io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+		_, err := e.Open(t.Context(), engine.Target{Worker: 1}, request(t, `{"a":1}`))
+		wantFailure(t, err, engine.FailBroken)
+		if r, c := requests.Load(), conns.Load(); r != 2 || c != 1 {
+			t.Errorf("the engine saw %d requests on %d connections, want 2 on 1", r, c)
 		}
 	})
 	t.Run("an idle time-out is told from a cancellation", func(t *testing.T) {
@@ -189,16 +212,18 @@ func raw(t *testing.T, h func(net.Conn)) string {
 	return ln.Addr().String()
 }
 
-// readRequest reads up to the end of a small request body.
-func readRequest(c net.Conn) {
+// readRequest reads up to the end of a small request body and reports whether one
+// came.
+func readRequest(c net.Conn) bool {
 	var got strings.Builder
 	buf := make([]byte, 1)
 	for !strings.HasSuffix(got.String(), `{"a":1}`) {
 		if _, err := c.Read(buf); err != nil {
-			return
+			return false
 		}
 		got.Write(buf)
 	}
+	return true
 }
 
 func request(t *testing.T, body string, edits ...openai.Edit) *engine.Request {

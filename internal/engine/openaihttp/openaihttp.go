@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"strconv"
 	"strings"
@@ -134,7 +135,14 @@ func (e *Engine) URL() string { return e.base.String() }
 // Close drops idle connections.
 func (e *Engine) Close() { e.transport.CloseIdleConnections() }
 
-// Open implements [engine.Engine].
+// replayWindow is how soon a kept-alive connection must fail for the failure to
+// mean that the engine had closed it before the request came. Later, the engine
+// had the request, and sending it again could run it twice, or kill a second
+// engine with what killed the first.
+const replayWindow = 50 * time.Millisecond
+
+// Open implements [engine.Engine]. A request that met a connection which the
+// engine had just closed is sent once more, to the same engine.
 func (e *Engine) Open(ctx context.Context, t engine.Target, r *engine.Request) (*engine.Response, error) {
 	body := newUpload(r.Body.Edit(r.Edits))
 	h := r.Header
@@ -143,18 +151,38 @@ func (e *Engine) Open(ctx context.Context, t engine.Target, r *engine.Request) (
 	}
 	h["Content-Type"] = jsonType
 	h["Accept-Encoding"] = identity
-	// An empty list is not sent, but tells the transport that it may send the
-	// request again when a kept-alive connection turns out to be closed.
-	h["X-Idempotency-Key"] = nil
 	if r.Ranked {
 		h[rankHeader] = []string{strconv.FormatUint(uint64(t.Rank), 10)}
 	}
 	if e.apiKey != "" {
 		h["Authorization"] = []string{"Bearer " + e.apiKey}
 	}
-	req := &http.Request{
+	resp, stale, err := e.send(ctx, r.Path, h, body)
+	if stale && ctx.Err() == nil {
+		// Those that are idle now are as old as the one that failed.
+		e.transport.CloseIdleConnections()
+		if resp, _, err = e.send(ctx, r.Path, h, body); err != nil && ctx.Err() == nil {
+			// Whatever this is, the first try was sent.
+			return nil, &engine.OpenError{Failure: engine.FailBroken, Target: t, Err: err}
+		}
+	}
+	if err != nil {
+		return nil, &engine.OpenError{Failure: failure(ctx, err), Target: t, Err: err}
+	}
+	return &engine.Response{Status: resp.StatusCode, Header: resp.Header, Body: resp.Body, Sent: body.sent}, nil
+}
+
+// send makes one try. stale reports that it failed on a kept-alive connection so
+// soon that the engine cannot have seen the request.
+func (e *Engine) send(ctx context.Context, path string, h http.Header, body *upload) (resp *http.Response, stale bool, err error) {
+	var reused bool
+	var start time.Time
+	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) {
+		reused, start = i.Reused, time.Now()
+	}})
+	req := (&http.Request{
 		Method:        http.MethodPost,
-		URL:           e.route(r.Path),
+		URL:           e.route(path),
 		Proto:         "HTTP/1.1",
 		ProtoMajor:    1,
 		ProtoMinor:    1,
@@ -163,16 +191,15 @@ func (e *Engine) Open(ctx context.Context, t engine.Target, r *engine.Request) (
 		ContentLength: body.size,
 		Body:          body.reader(),
 		GetBody:       func() (io.ReadCloser, error) { return body.reader(), nil },
-	}
-	req = req.WithContext(ctx)
-	resp, err := e.transport.RoundTrip(req)
+	}).WithContext(traced)
+	resp, err = e.transport.RoundTrip(req)
 	if err != nil {
-		return nil, &engine.OpenError{Failure: failure(ctx, err), Target: t, Err: err}
+		return nil, reused && time.Since(start) < replayWindow, err
 	}
 	// The transport keeps the request for as long as the answer runs. It does
 	// not send it again now; without this the whole body would stay in memory.
 	req.GetBody = nil
-	return &engine.Response{Status: resp.StatusCode, Header: resp.Header, Body: resp.Body, Sent: body.sent}, nil
+	return resp, false, nil
 }
 
 var (
