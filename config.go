@@ -10,7 +10,7 @@ type Config struct {
 	// Listen is the host:port of the API; port 0 takes a free one. Default
 	// "127.0.0.1:8000".
 	Listen string `koanf:"listen"`
-	// AdminListen is the host:port of the admin routes (/metrics, /debug,
+	// AdminListen is the host:port of the admin routes (/metrics,
 	// /busy_threshold). Empty, the default, leaves them on Listen.
 	AdminListen string `koanf:"admin_listen"`
 	// TLS serves HTTPS on both listeners. Off by default.

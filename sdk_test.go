@@ -411,7 +411,7 @@ func (f *fleet) running(t *testing.T) int {
 		booked += i.Inflight
 	}
 	for _, e := range f.engines {
-		busy += e.InFlight()
+		busy += e.Inflight()
 	}
 	return max(health.Inflight, booked, busy)
 }

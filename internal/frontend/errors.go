@@ -54,7 +54,7 @@ func (c *call) placeError(err error) error {
 		case pin.Reason == router.PinOverloaded:
 			return c.overloaded(c.ext.PinPath(), pin.Error()+", please retry later")
 		case pin.Temporary():
-			return &openai.Error{Code: openai.CodeWorkerBusy, Param: c.ext.PinPath(), Message: pin.Error(), Err: err}
+			return &openai.Error{Code: openai.CodeWorkerUnavailable, Param: c.ext.PinPath(), Message: pin.Error(), Err: err}
 		default:
 			return &openai.Error{Code: openai.CodeWorkerNotFound, Param: c.ext.PinPath(), Message: pin.Error(), Err: err}
 		}
@@ -112,7 +112,7 @@ func (c *call) openError(err error) error {
 func (c *call) refused(resp *engine.Response) error {
 	const enough = 64 << 10
 	body, err := io.ReadAll(io.LimitReader(resp.Body, enough))
-	if err != nil {
+	if err != nil && c.ctx.Err() != nil {
 		return c.readError(err)
 	}
 	worker := c.placement.Last().Target.Worker
@@ -235,7 +235,7 @@ func (c *call) record(kind metrics.ErrorType, e *openai.Error) {
 		if c.tokens > 1 {
 			itl = c.last.Sub(c.first) / time.Duration(c.tokens-1)
 		}
-		c.placement.Latency(c.first.Sub(c.sent), itl)
+		c.placement.Latency(c.first.Sub(c.sent), itl, c.promptTokens)
 	}
 	c.rec.End(now, kind)
 	c.spanOutcome(kind)
@@ -244,7 +244,7 @@ func (c *call) record(kind metrics.ErrorType, e *openai.Error) {
 // errorType classifies an error for the metrics.
 func errorType(e *openai.Error) metrics.ErrorType {
 	switch e.Code {
-	case openai.CodeModelUnavailable, openai.CodeWorkerBusy, openai.CodeDraining:
+	case openai.CodeModelUnavailable, openai.CodeWorkerUnavailable, openai.CodeDraining:
 		return metrics.ErrUnavailable
 	case openai.CodeOverloaded, openai.CodeServerBusy, openai.CodeEngineBusy:
 		return metrics.ErrOverload
@@ -275,8 +275,14 @@ func (c *call) logLine(status int, err error) {
 	if !c.first.IsZero() {
 		attrs = append(attrs, slog.Duration("ttft", c.first.Sub(c.received)))
 	}
-	attrs = append(attrs, slog.Duration("took", time.Since(c.received)),
-		slog.Int("tokens_in", c.promptTokens), slog.Int("tokens_out", c.tokens))
+	attrs = append(attrs, slog.Duration("took", time.Since(c.received)))
+	if c.promptTokens > 0 {
+		attrs = append(attrs, slog.Int("tokens_in", c.promptTokens))
+	}
+	attrs = append(attrs, slog.Int("tokens_out", c.tokens))
+	if v := c.r.Header[headerXRequestID]; len(v) > 0 {
+		attrs = append(attrs, slog.String("client_id", short(v[0])))
+	}
 	if err != nil {
 		attrs = append(attrs, slog.String("error", cause(err)))
 	}

@@ -56,7 +56,7 @@ type call struct {
 	tokens    int              // generated so far
 	committed bool             // the answer's header is written
 
-	promptTokens int // as the engine counts; 0 until it says
+	promptTokens int // as we or the engine count; 0 while nobody has
 }
 
 func (s *Server) chat(w http.ResponseWriter, r *http.Request, key *Key) {
@@ -127,7 +127,7 @@ func (c *call) decode() error {
 			return err
 		}
 	}
-	if err := c.extend(); err != nil {
+	if err := c.readExt(); err != nil {
 		return err
 	}
 	if c.model, err = c.router.Lookup(c.req.Model); err != nil {
@@ -138,9 +138,9 @@ func (c *call) decode() error {
 	return nil
 }
 
-// extend reads nvext, from body and headers, and holds it against what the key
+// readExt reads nvext, from body and headers, and holds it against what the key
 // may do.
-func (c *call) extend() error {
+func (c *call) readExt() error {
 	if c.req.NvExt != nil {
 		c.edits = append(c.edits, openai.Edit{Key: "nvext"})
 	}
@@ -167,7 +167,18 @@ func (c *call) extend() error {
 			c.metrics.HintIgnored(ig.Path)
 		}
 	}
+	if c.ext != nil && c.ext.GreedSampling != nil && *c.ext.GreedSampling {
+		c.greedy()
+	}
 	return c.restrict()
+}
+
+// greedy makes the engine take the most likely token, whatever the body says.
+func (c *call) greedy() {
+	c.edits = append(c.edits,
+		openai.Edit{Key: "temperature", Value: []byte("0")},
+		openai.Edit{Key: "top_p", Value: []byte("1")},
+		openai.Edit{Key: "top_k"}) // some engines refuse one with temperature 0
 }
 
 // parseExt reads the nvext member.
@@ -249,10 +260,16 @@ func (c *call) salt(s string) {
 
 // describe fills in what the router has to know.
 func (c *call) describe() {
+	tokens, guess := c.promptLength()
+	if !guess {
+		c.promptTokens = tokens
+		c.rec.Prompt(tokens)
+	}
 	c.placing = router.Request{
 		Model:        c.model,
 		ID:           c.id,
-		PromptTokens: c.promptLength(),
+		PromptTokens: tokens,
+		Guess:        guess,
 		Explain:      c.ext.Wants("routing"),
 		QueryOnly:    c.ext.QueryOnly(),
 	}

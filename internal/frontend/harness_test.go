@@ -13,6 +13,7 @@ import (
 	"github.com/stator-ai/stator/internal/engine"
 	"github.com/stator-ai/stator/internal/engine/openaihttp"
 	"github.com/stator-ai/stator/internal/kv"
+	"github.com/stator-ai/stator/internal/metrics"
 	"github.com/stator-ai/stator/internal/router"
 	"github.com/stator-ai/stator/internal/simserver"
 )
@@ -100,6 +101,8 @@ type rigConfig struct {
 // newRig starts a rig that ends with the test.
 func newRig(t testing.TB, cfg rigConfig) *rig {
 	t.Helper()
+	cfg.front.Metrics = metrics.New(metrics.Options{})
+	cfg.router.Metrics = cfg.front.Metrics
 	rg := &rig{router: router.New(cfg.router)}
 	for i := range max(1, cfg.engines) {
 		sc := cfg.sim
@@ -213,7 +216,7 @@ func (rg *rig) booked() int {
 	n := 0
 	for _, m := range rg.router.Status() {
 		for _, w := range m.Workers {
-			n += w.InFlight
+			n += w.Inflight
 		}
 	}
 	return n

@@ -134,7 +134,7 @@ func lifecycle(t *testing.T, seed uint64) {
 		t.Errorf("%d bytes of the body budget still held", n)
 	}
 	for i, e := range rg.engines {
-		if n := e.current().InFlight(); n != 0 {
+		if n := e.current().Inflight(); n != 0 {
 			t.Errorf("engine %d still works on %d requests", i+1, n)
 		}
 	}

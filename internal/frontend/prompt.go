@@ -137,11 +137,11 @@ func (c *call) checkContext() error {
 }
 
 // promptLength returns the number of prompt tokens, or a guess at it.
-func (c *call) promptLength() int {
+func (c *call) promptLength() (n int, guess bool) {
 	if c.prompt.Source != tokenize.None {
-		return len(c.prompt.IDs)
+		return len(c.prompt.IDs), false
 	}
-	return (len(c.req.Messages) + len(c.req.Prompt)) / bytesPerToken
+	return (len(c.req.Messages) + len(c.req.Prompt)) / bytesPerToken, true
 }
 
 // annotations returns the events that go before the first chunk.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
@@ -229,7 +230,7 @@ func (st *stream) end(err error) error {
 		return st.readError(err)
 	}
 	if err == io.EOF && (st.finished >= st.want || st.failed) {
-		if _, err := st.w.Write(openai.Done); err != nil {
+		if err := st.say(openai.Done); err != nil {
 			return st.gone(err)
 		}
 		return st.settle()
@@ -240,9 +241,19 @@ func (st *stream) end(err error) error {
 		return errClientGone
 	}
 	e := st.brokenOff(failure, err)
-	st.limitWrite(st.out, time.Now())
-	st.w.Write(e.AppendEvent(nil, st.cfg.ErrorFormat))
+	if err := st.say(e.AppendEvent(nil, st.cfg.ErrorFormat)); err != nil {
+		return st.gone(err)
+	}
 	return e
+}
+
+// say writes the last words of a stream.
+func (st *stream) say(b []byte) error {
+	st.limitWrite(st.out, time.Now())
+	if _, err := st.w.Write(b); err != nil {
+		return err
+	}
+	return st.out.Flush()
 }
 
 // settle ends a stream that came to its proper end.
@@ -258,7 +269,7 @@ func (st *stream) settle() error {
 func (st *stream) gone(err error) error {
 	st.cancel(context.Canceled)
 	st.placement.Done(router.Cancelled)
-	return errors.Join(errClientGone, err)
+	return fmt.Errorf("%w: %w", errClientGone, err)
 }
 
 // brokenOff records that the engine stopped in the middle and returns what the
@@ -313,7 +324,7 @@ func (c *call) relayUnary(resp *engine.Response) error {
 		}
 		c.accountWhole(&info)
 		if c.wantsExt() {
-			body = extend(body, info.NvExt, c.response(now))
+			body = addExt(body, info.NvExt, c.response(now))
 		}
 	}
 	c.copyHeader(resp.Header)
@@ -331,7 +342,7 @@ func (c *call) relayUnary(resp *engine.Response) error {
 	}
 	if err != nil {
 		c.placement.Done(router.Cancelled)
-		return errors.Join(errClientGone, err)
+		return fmt.Errorf("%w: %w", errClientGone, err)
 	}
 	c.placement.Done(router.Completed)
 	return nil
@@ -390,7 +401,7 @@ func millis(d time.Duration) *nvext.Float {
 
 // writeExtended writes a chunk with our nvext added.
 func (st *stream) writeExtended(ev *openai.Event) error {
-	body := extend(ev.Data, st.info.NvExt, st.response(time.Now()))
+	body := addExt(ev.Data, st.info.NvExt, st.response(time.Now()))
 	_, err := st.w.Write(openai.AppendData(nil, body))
 	return err
 }
@@ -399,8 +410,9 @@ func (st *stream) writeExtended(ev *openai.Event) error {
 // that a choice has finished.
 func (st *stream) writeExtra() error {
 	st.extended = true
+	id, _ := openai.Value(`"` + st.id + `"`).Text() // it was kept as it stood between its quotes
 	chunk := openai.Chunk{
-		ID:      st.id,
+		ID:      id,
 		Model:   st.model.ID,
 		Created: st.received.Unix(),
 		NVExt:   st.response(time.Now()).AppendJSON(nil),
@@ -416,10 +428,10 @@ func appendChunk(ep openai.Endpoint, dst []byte, c *openai.Chunk) []byte {
 	return openai.AppendChatChunk(dst, c)
 }
 
-// extend returns body with our nvext in it. Where the engine sent an nvext of its
+// addExt returns body with our nvext in it. Where the engine sent an nvext of its
 // own, ours is laid over it member by member. A body that is no object comes back
 // as it is.
-func extend(body []byte, theirs openai.Value, ours *nvext.Response) []byte {
+func addExt(body []byte, theirs openai.Value, ours *nvext.Response) []byte {
 	if ours.Empty() {
 		return body
 	}

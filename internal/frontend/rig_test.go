@@ -1,8 +1,19 @@
 package frontend
 
 import (
+	"io"
+	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/stator-ai/stator/internal/openai"
+	"github.com/stator-ai/stator/internal/router"
+	"github.com/stator-ai/stator/internal/simserver"
+	"github.com/stator-ai/stator/internal/tokenize"
 )
 
 const hello = `{"model":"stator-sim","messages":[{"role":"user","content":"hi"}],"max_tokens":3}`
@@ -19,5 +30,124 @@ func TestRigAnswers(t *testing.T) {
 	}
 	if n := rg.booked(); n != 0 {
 		t.Errorf("%d slots still booked", n)
+	}
+}
+
+// TestContextLength is vector 15: a prompt must leave room for an answer.
+func TestContextLength(t *testing.T) {
+	rows := []struct {
+		limit, tokens int
+		ok            bool
+	}{
+		{4096, 4095, true},
+		{4096, 4096, false},
+		{4096, 5000, false},
+		{0, 1 << 20, true},
+	}
+	for _, row := range rows {
+		c := &call{
+			model:  &router.Model{ContextLength: row.limit},
+			prompt: tokenize.Result{IDs: make([]uint32, row.tokens), Source: tokenize.Local},
+			req:    &openai.Request{},
+		}
+		if err := c.checkContext(); (err == nil) != row.ok {
+			t.Errorf("%d tokens with a limit of %d: %v", row.tokens, row.limit, err)
+		}
+	}
+}
+
+func TestGreedSampling(t *testing.T) {
+	var got string
+	rg := newRig(t, rigConfig{fault: func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		body, _ := io.ReadAll(r.Body)
+		got = string(body)
+		r.Body = io.NopCloser(strings.NewReader(got))
+		next.ServeHTTP(w, r)
+	}})
+	const request = `{"model":"stator-sim","temperature":0.7,"top_k":40,"messages":[{"role":"user","content":"hi"}],"max_tokens":1,"nvext":{"greed_sampling":true}}`
+	const want = `{"model":"stator-sim","temperature":0,"messages":[{"role":"user","content":"hi"}],"max_tokens":1,"top_p":1}`
+	if resp, body := rg.post(t, "/v1/chat/completions", request); resp.StatusCode != 200 || got != want {
+		t.Errorf("status %d %s\nengine saw %s\nwant       %s", resp.StatusCode, body, got, want)
+	}
+}
+
+// TestEndOfStreamAfterALongSilence: what the server says itself at the end of a
+// stream has a time limit of its own.
+func TestEndOfStreamAfterALongSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const chunk = `data: {"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":"stop"}]}` + "\n\n"
+		rg := newRig(t, rigConfig{
+			front: Config{Limits: Limits{Write: time.Second}},
+			fault: func(w http.ResponseWriter, r *http.Request, _ http.Handler) {
+				io.Copy(io.Discard, r.Body)
+				w.Header().Set("Content-Type", "text/event-stream")
+				io.WriteString(w, chunk)
+				w.(http.Flusher).Flush()
+				time.Sleep(time.Minute)
+			},
+		})
+		if _, body := rg.post(t, "/v1/chat/completions", helloStream); body != chunk+"data: [DONE]\n\n" {
+			t.Errorf("got %q", body)
+		}
+		rg.stop()
+	})
+}
+
+// TestBusyServerIsReady: shedding is no reason to send everyone elsewhere.
+func TestBusyServerIsReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limit := uint64(1)
+		rg := newRig(t, rigConfig{
+			sim:    simserver.Config{TTFT: time.Minute},
+			router: router.Config{Thresholds: router.Thresholds{PrefillTokens: &limit}},
+		})
+		first := rg.request(t, "/v1/chat/completions", hello)
+		go func() {
+			if resp, err := rg.client.Do(first); err == nil {
+				resp.Body.Close()
+			}
+		}()
+		synctest.Wait()
+		if resp, body := rg.post(t, "/v1/chat/completions", hello); resp.StatusCode != 503 {
+			t.Errorf("over the threshold: %d %s", resp.StatusCode, body)
+		}
+		if resp, body := rg.get(t, "/ready"); resp.StatusCode != 200 {
+			t.Errorf("/ready: %d %s", resp.StatusCode, body)
+		}
+		if _, body := rg.get(t, "/metrics"); !strings.Contains(body, `stator_workers{model="stator-sim",state="overloaded"} 1`) {
+			t.Error("the overloaded worker does not show in /metrics")
+		}
+		time.Sleep(2 * time.Minute)
+		rg.stop()
+	})
+}
+
+// TestEveryHistogramIsFed sends what traffic there is and looks for histograms
+// that nobody feeds.
+func TestEveryHistogramIsFed(t *testing.T) {
+	later := map[string]string{
+		"dynamo_component_router_kv_hit_rate":            "overlap is known with the KV index",
+		"dynamo_router_overhead_block_hashing_ms":        "blocks are hashed with the KV index",
+		"dynamo_router_overhead_seq_hashing_ms":          "blocks are hashed with the KV index",
+		"dynamo_router_overhead_indexer_find_matches_ms": "there is no index yet",
+		"dynamo_frontend_cached_tokens":                  "the simulated engine has no cache yet",
+	}
+	rg := newRig(t, rigConfig{sim: simserver.Config{BlockSize: 2}})
+	rg.post(t, "/v1/chat/completions", strings.Replace(hello, `{`, `{"stream":true,"stream_options":{"include_usage":true},"nvext":{"annotations":["token_ids"]},`, 1))
+	families, err := rg.metrics.Registry().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetType() != dto.MetricType_HISTOGRAM || !strings.HasPrefix(f.GetName(), "dynamo_") && !strings.HasPrefix(f.GetName(), "stator_") {
+			continue
+		}
+		var n uint64
+		for _, m := range f.GetMetric() {
+			n += m.GetHistogram().GetSampleCount()
+		}
+		if _, excused := later[f.GetName()]; (n == 0) != excused {
+			t.Errorf("%s has %d samples, excused: %v", f.GetName(), n, excused)
+		}
 	}
 }

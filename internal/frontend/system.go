@@ -3,6 +3,7 @@ package frontend
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -99,7 +100,7 @@ func (s *Server) health(w http.ResponseWriter, _ *http.Request, _ *Key) {
 				Engine:     wk.Kind,
 				DPRank:     wk.Target.Rank,
 				State:      string(wk.State),
-				Inflight:   wk.InFlight,
+				Inflight:   wk.Inflight,
 			})
 		}
 	}
@@ -186,8 +187,11 @@ func (s *Server) setThresholds(w http.ResponseWriter, r *http.Request, _ *Key) {
 	raw, held, err := s.readBody(w, r, smallBody)
 	defer s.free(held)
 	if err != nil {
-		e := err.(*openai.Error)
-		refuse(e.HTTPStatus(), e.Message)
+		status := http.StatusBadRequest
+		if e := (*openai.Error)(nil); errors.As(err, &e) {
+			status = e.HTTPStatus()
+		}
+		refuse(status, err.Error())
 		return
 	}
 	o, err := openai.ParseObject(raw)

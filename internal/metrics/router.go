@@ -73,12 +73,16 @@ func observeStep(h prometheus.Observer, d time.Duration) {
 
 // Placed records that a request of promptTokens was placed on a worker which is
 // expected to hold overlapBlocks of its prompt, a partial last block counting
-// as one of the prompt's. A prompt without blocks has no hit rate; nor has any
-// where the block size, not positive, is unknown.
+// as one of the prompt's. A length that is not positive is unknown. A prompt
+// without blocks has no hit rate; nor has any where the block size, not positive,
+// is unknown.
 func (r *Router) Placed(promptTokens, blockSize, overlapBlocks int) {
 	r.requests.Inc()
+	if promptTokens <= 0 {
+		return
+	}
 	r.input.Observe(float64(promptTokens))
-	if promptTokens <= 0 || blockSize <= 0 {
+	if blockSize <= 0 {
 		return
 	}
 	blocks := (promptTokens-1)/blockSize + 1

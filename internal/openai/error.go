@@ -12,33 +12,33 @@ type Code string
 
 // The conditions.
 const (
-	CodeInvalidJSON      Code = "invalid_json"
-	CodeInvalidType      Code = "invalid_type"
-	CodeMissing          Code = "missing_required_parameter"
-	CodeInvalidValue     Code = "invalid_value"
-	CodeContextLength    Code = "context_length_exceeded"
-	CodeNotImplemented   Code = "not_implemented"
-	CodeInvalidAPIKey    Code = "invalid_api_key"
-	CodeForbidden        Code = "forbidden"
-	CodeModelNotFound    Code = "model_not_found"
-	CodeRouteNotFound    Code = "route_not_found"
-	CodeMethodNotAllowed Code = "method_not_allowed"
-	CodeRequestTimeout   Code = "request_timeout"
-	CodeBodyTooLarge     Code = "body_too_large"
-	CodeUnsupportedMedia Code = "unsupported_media_type"
-	CodeHeadersTooLarge  Code = "headers_too_large"
-	CodeClientClosed     Code = "client_closed_request"
-	CodeInternal         Code = "internal_error"
-	CodeEngineError      Code = "engine_error"
-	CodeEngineRefused    Code = "engine_refused"
-	CodeEngineBusy       Code = "engine_busy"
-	CodeEngineTimeout    Code = "engine_timeout"
-	CodeModelUnavailable Code = "model_unavailable"
-	CodeOverloaded       Code = "overloaded"
-	CodeServerBusy       Code = "server_busy"
-	CodeDraining         Code = "draining"
-	CodeWorkerNotFound   Code = "worker_not_found"
-	CodeWorkerBusy       Code = "worker_unavailable"
+	CodeInvalidJSON       Code = "invalid_json"
+	CodeInvalidType       Code = "invalid_type"
+	CodeMissing           Code = "missing_required_parameter"
+	CodeInvalidValue      Code = "invalid_value"
+	CodeContextLength     Code = "context_length_exceeded"
+	CodeNotImplemented    Code = "not_implemented"
+	CodeInvalidAPIKey     Code = "invalid_api_key"
+	CodeForbidden         Code = "forbidden"
+	CodeModelNotFound     Code = "model_not_found"
+	CodeRouteNotFound     Code = "route_not_found"
+	CodeMethodNotAllowed  Code = "method_not_allowed"
+	CodeRequestTimeout    Code = "request_timeout"
+	CodeBodyTooLarge      Code = "body_too_large"
+	CodeUnsupportedMedia  Code = "unsupported_media_type"
+	CodeHeadersTooLarge   Code = "headers_too_large"
+	CodeClientClosed      Code = "client_closed_request"
+	CodeInternal          Code = "internal_error"
+	CodeEngineError       Code = "engine_error"
+	CodeEngineRefused     Code = "engine_refused"
+	CodeEngineBusy        Code = "engine_busy"
+	CodeEngineTimeout     Code = "engine_timeout"
+	CodeModelUnavailable  Code = "model_unavailable"
+	CodeOverloaded        Code = "overloaded"
+	CodeServerBusy        Code = "server_busy"
+	CodeDraining          Code = "draining"
+	CodeWorkerNotFound    Code = "worker_not_found"
+	CodeWorkerUnavailable Code = "worker_unavailable"
 )
 
 type errorRow struct {
@@ -60,33 +60,33 @@ const (
 )
 
 var errorTable = map[Code]errorRow{
-	CodeInvalidJSON:      {400, typeInvalid, false, "Failed to parse the request body as JSON: …"},
-	CodeInvalidType:      {400, typeInvalid, false, "Failed to deserialize the JSON body into the target type: …"},
-	CodeMissing:          {400, typeInvalid, false, "Failed to deserialize the JSON body into the target type: …"},
-	CodeInvalidValue:     {400, typeInvalid, false, "Validation: …"},
-	CodeContextLength:    {400, typeInvalid, false, "…"},
-	CodeWorkerNotFound:   {400, typeInvalid, false, "…"},
-	CodeInvalidAPIKey:    {401, typeAuth, false, "…"},
-	CodeForbidden:        {403, typePermission, false, "…"},
-	CodeModelNotFound:    {404, typeInvalid, false, "Model not found"},
-	CodeRouteNotFound:    {404, typeInvalid, false, "…"},
-	CodeMethodNotAllowed: {405, typeInvalid, false, "…"},
-	CodeRequestTimeout:   {408, typeInvalid, false, "…"},
-	CodeBodyTooLarge:     {413, typeInvalid, false, "…"},
-	CodeUnsupportedMedia: {415, typeInvalid, false, "…"},
-	CodeHeadersTooLarge:  {431, typeInvalid, false, "…"},
-	CodeClientClosed:     {499, typeInvalid, false, "…"},
-	CodeInternal:         {500, typeServer, false, "…"},
-	CodeNotImplemented:   {501, typeInvalid, false, "Validation: …"},
-	CodeEngineError:      {502, typeServer, false, "…"},
-	CodeEngineRefused:    {400, typeInvalid, false, "…"},
-	CodeEngineBusy:       {503, typeOverload, true, "…"},
-	CodeEngineTimeout:    {504, typeServer, false, "…"},
-	CodeModelUnavailable: {503, typeServer, true, "Model temporarily unavailable"},
-	CodeWorkerBusy:       {503, typeServer, true, "…"},
-	CodeOverloaded:       {503, typeOverload, true, "ResourceExhausted: All workers are busy, please retry later"},
-	CodeServerBusy:       {503, typeOverload, true, "…"},
-	CodeDraining:         {503, typeServer, true, "Service is not ready"},
+	CodeInvalidJSON:       {400, typeInvalid, false, "Failed to parse the request body as JSON: …"},
+	CodeInvalidType:       {400, typeInvalid, false, "Failed to deserialize the JSON body into the target type: …"},
+	CodeMissing:           {400, typeInvalid, false, "Failed to deserialize the JSON body into the target type: …"},
+	CodeInvalidValue:      {400, typeInvalid, false, "Validation: …"},
+	CodeContextLength:     {400, typeInvalid, false, "…"},
+	CodeWorkerNotFound:    {400, typeInvalid, false, "…"},
+	CodeInvalidAPIKey:     {401, typeAuth, false, "…"},
+	CodeForbidden:         {403, typePermission, false, "…"},
+	CodeModelNotFound:     {404, typeInvalid, false, "Model not found"},
+	CodeRouteNotFound:     {404, typeInvalid, false, "…"},
+	CodeMethodNotAllowed:  {405, typeInvalid, false, "…"},
+	CodeRequestTimeout:    {408, typeInvalid, false, "…"},
+	CodeBodyTooLarge:      {413, typeInvalid, false, "…"},
+	CodeUnsupportedMedia:  {415, typeInvalid, false, "…"},
+	CodeHeadersTooLarge:   {431, typeInvalid, false, "…"},
+	CodeClientClosed:      {499, typeInvalid, false, "…"},
+	CodeInternal:          {500, typeServer, false, "…"},
+	CodeNotImplemented:    {501, typeInvalid, false, "Validation: …"},
+	CodeEngineError:       {502, typeServer, false, "…"},
+	CodeEngineRefused:     {400, typeInvalid, false, "…"},
+	CodeEngineBusy:        {503, typeOverload, true, "…"},
+	CodeEngineTimeout:     {504, typeServer, false, "…"},
+	CodeModelUnavailable:  {503, typeServer, true, "Model temporarily unavailable"},
+	CodeWorkerUnavailable: {503, typeServer, true, "…"},
+	CodeOverloaded:        {503, typeOverload, true, "ResourceExhausted: All workers are busy, please retry later"},
+	CodeServerBusy:        {503, typeOverload, true, "…"},
+	CodeDraining:          {503, typeServer, true, "Service is not ready"},
 }
 
 // row returns the code's row of the table. A code that is not in it is our own

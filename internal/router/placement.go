@@ -28,10 +28,13 @@ type Placement struct {
 	slot   *slot
 	leg    Leg
 
+	placed       time.Time
 	promptTokens int
 	blocks       int // KV blocks booked
 	outputTokens int
-	decoding     bool // the first token was seen
+	decoding     bool      // the first token was seen
+	grown        time.Time // when blocks grew last, or the first token came
+	since        int       // tokens since then
 	released     atomic.Bool
 }
 
@@ -47,6 +50,8 @@ func (p *Placement) FirstToken() {
 		return
 	}
 	p.decoding = true
+	p.grown = p.router.cfg.Now()
+	p.pool.metrics.FirstToken(p.grown.Sub(p.placed))
 	p.pool.mu.Lock()
 	defer p.pool.mu.Unlock()
 	p.slot.load.prefillTokens -= p.promptTokens
@@ -60,11 +65,15 @@ func (p *Placement) Output(n int) {
 		return
 	}
 	p.outputTokens += n
+	p.since += n
 	grown := p.pool.blocksOf(p.promptTokens+p.outputTokens) - p.blocks
 	if grown <= 0 {
 		return
 	}
 	p.blocks += grown
+	now := p.router.cfg.Now()
+	p.pool.metrics.Tokens(now.Sub(p.grown), p.since)
+	p.grown, p.since = now, 0
 	p.pool.mu.Lock()
 	defer p.pool.mu.Unlock()
 	p.slot.load.activeBlocks += grown
@@ -106,12 +115,14 @@ func (p *Placement) Done(o Outcome) {
 	}
 	p.slot.showLoad()
 	p.pool.mu.Unlock()
+	p.pool.metrics.Done(p.outputTokens)
 	if o.inhibits() {
 		p.router.inhibit(p.slot.worker, o)
 	}
 }
 
-// Latency records what the request's timing says about its worker.
-func (p *Placement) Latency(ttft, itl time.Duration) {
-	p.slot.gauges.Last(ttft, itl, p.promptTokens)
+// Latency records what the request's timing says about its worker. What is not
+// known is 0.
+func (p *Placement) Latency(ttft, itl time.Duration, promptTokens int) {
+	p.slot.gauges.Last(ttft, itl, promptTokens)
 }

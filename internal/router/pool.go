@@ -33,7 +33,8 @@ type pool struct {
 	mu    sync.Mutex
 	slots []*slot // sorted by (worker, rank)
 	rng   *rand.Rand
-	turn  uint64
+	turn  uint64      // of round robin
+	pins  uint64      // the same for requests that name their worker
 	cands []candidate // scratch
 }
 
@@ -42,7 +43,7 @@ type pool struct {
 type slot struct {
 	worker *worker
 	target engine.Target
-	ranked bool // the worker has several ranks
+	model  engine.Model // as the worker serves it
 	load   load
 	gauges *metrics.Worker
 }
@@ -95,10 +96,14 @@ func (p *pool) place(r *Router, now time.Time, q *Request) (*Placement, error) {
 	if len(p.cands) == 0 {
 		return nil, p.refuse(q, blocked)
 	}
-	chosen := pick(r.cfg.Mode, p.turn, p.rng, p.cands)
+	turn := &p.turn
+	if q.Pinned {
+		turn = &p.pins
+	}
+	chosen := pick(r.cfg.Mode, *turn, p.rng, p.cands)
 	s := p.slots[p.cands[chosen].slot]
 	pl := &Placement{pool: p, router: r, slot: s, promptTokens: max(q.PromptTokens, 0)}
-	pl.leg = Leg{Phase: nvext.Aggregated, Target: s.target, Engine: s.worker.Engine, Ranked: s.ranked}
+	pl.leg = Leg{Phase: nvext.Aggregated, Target: s.target, Engine: s.worker.Engine, Ranked: s.model.Ranks > 1}
 	if q.Explain {
 		pl.Routing = p.explain(r, now, q, th, s)
 	}
@@ -106,12 +111,19 @@ func (p *pool) place(r *Router, now time.Time, q *Request) (*Placement, error) {
 		pl.released.Store(true)
 		return pl, nil
 	}
-	p.turn++
+	*turn++
+	pl.placed = now
+	pl.grown = now
 	pl.blocks = p.blocksOf(pl.promptTokens)
 	s.load.inflight++
 	s.load.prefillTokens += pl.promptTokens
 	s.load.activeBlocks += pl.blocks
 	s.showLoad()
+	exact := pl.promptTokens
+	if q.Guess {
+		exact = 0
+	}
+	p.metrics.Placed(exact, 0 /* no hit rate: overlap is not known */, 0)
 	return pl, nil
 }
 
@@ -246,14 +258,14 @@ func (p *pool) hasLocked(w kv.WorkerID) bool {
 	return slices.ContainsFunc(p.slots, func(s *slot) bool { return s.target.Worker == w })
 }
 
-// reachable counts the slots that could take q if they were not busy.
-func (p *pool) reachable(q *Request) int {
-	var none Thresholds
+// eligible counts the slots that could take q now.
+func (p *pool) eligible(now time.Time, q *Request) int {
+	th := p.thresholds.Load()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := 0
 	for _, s := range p.slots {
-		if s.worker.discovered.Load() && s.state(time.Time{}, q, &none) != nvext.StateNotAllowed {
+		if s.state(now, q, th) == nvext.StateEligible {
 			n++
 		}
 	}
@@ -276,12 +288,22 @@ func (p *pool) admit(w *worker, rank uint32, m *engine.Model, gauges *metrics.Wo
 		return cmp.Or(cmp.Compare(s.target.Worker, t.Worker), cmp.Compare(s.target.Rank, t.Rank))
 	})
 	if !found {
-		p.slots = slices.Insert(p.slots, at, &slot{worker: w, target: target, gauges: gauges})
+		p.slots = slices.Insert(p.slots, at, &slot{worker: w, target: target})
 	}
 	s := p.slots[at]
-	s.ranked = m.Ranks > 1
+	s.model, s.gauges = *m, gauges
 	s.load.totalBlocks, s.load.maxBatched = m.TotalBlocks, m.MaxBatchedTokens
+	s.showLoad()
 	return s
+}
+
+// models calls f for what each slot's engine said about the model.
+func (p *pool) models(f func(*engine.Model)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.slots {
+		f(&s.model)
+	}
 }
 
 // retain takes out the worker's slots that do not stay. Models stay known, so
@@ -305,7 +327,7 @@ func (p *pool) status(now time.Time, th Thresholds) (out []WorkerStatus, index i
 			Name:     s.worker.Name,
 			Kind:     s.worker.kind(),
 			State:    s.state(now, nil, &th),
-			InFlight: s.load.inflight,
+			Inflight: s.load.inflight,
 		}
 	}
 	return out, index

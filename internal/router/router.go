@@ -91,8 +91,9 @@ func (r *Router) Mode() Mode { return r.cfg.Mode }
 type Request struct {
 	Model *Model // from Lookup
 	ID    string // for explanations
-	// PromptTokens is the length of the prompt, or an estimate of it.
+	// PromptTokens is the length of the prompt, or with Guess set a guess at it.
 	PromptTokens int
+	Guess        bool
 	// Pinned restricts the choice to the worker Pin, and to PinRank if not nil.
 	Pinned  bool
 	Pin     kv.WorkerID
@@ -119,21 +120,77 @@ func (r *Router) Place(ctx context.Context, q *Request) (*Placement, error) {
 	if r.cfg.Mode == Direct && !q.Pinned {
 		return nil, ErrPinMissing
 	}
-	pool := q.Model.choose(q)
-	if pool == nil {
-		if q.Pinned {
-			return nil, &PinError{Worker: q.Pin, Reason: PinUnknown}
-		}
-		return nil, ErrNoWorkers
-	}
 	start := r.cfg.Now()
-	p, err := pool.place(r, start, q)
+	p, err := r.place(start, q)
 	if err != nil {
 		return nil, err
 	}
 	took := r.cfg.Now().Sub(start)
-	pool.metrics.Overhead(metrics.Overhead{Scheduling: took, Total: took})
+	p.pool.metrics.Overhead(metrics.Overhead{Scheduling: took, Total: took})
 	return p, nil
+}
+
+// place tries the model's pools: the one with the pinned worker, or all of them
+// in an order drawn by how many of their ranks could take q.
+func (r *Router) place(now time.Time, q *Request) (*Placement, error) {
+	pools := q.Model.pools
+	if q.Pinned {
+		i := slices.IndexFunc(pools, func(p *pool) bool { return p.has(q.Pin) })
+		if i < 0 {
+			return nil, &PinError{Worker: q.Pin, Reason: PinUnknown}
+		}
+		pools = pools[i : i+1]
+	}
+	if len(pools) > 1 {
+		pools = drawn(now, q, pools)
+	}
+	err := ErrNoWorkers
+	for i, p := range pools {
+		pl, e := p.place(r, now, q)
+		if e == nil {
+			return pl, nil
+		}
+		if i == 0 || telling(e) > telling(err) {
+			err = e
+		}
+	}
+	return nil, err
+}
+
+// drawn returns the pools with one of them drawn to the front, by its number of
+// eligible ranks.
+func drawn(now time.Time, q *Request, pools []*pool) []*pool {
+	weights := make([]int, len(pools))
+	total := 0
+	for i, p := range pools {
+		weights[i] = p.eligible(now, q)
+		total += weights[i]
+	}
+	pools = slices.Clone(pools)
+	if total == 0 {
+		return pools
+	}
+	k := pools[0].intN(total)
+	for i, w := range weights {
+		if k -= w; k < 0 {
+			pools[0], pools[i] = pools[i], pools[0]
+			break
+		}
+	}
+	return pools
+}
+
+// telling orders the reasons for which pools refuse a request by how much they
+// tell the client.
+func telling(err error) int {
+	switch err {
+	case ErrOverloaded:
+		return 3
+	case ErrNoWorkers:
+		return 2
+	default:
+		return 1
+	}
 }
 
 // Model is one served model: the pools of ranks that serve it and what the
@@ -141,9 +198,8 @@ func (r *Router) Place(ctx context.Context, q *Request) (*Placement, error) {
 type Model struct {
 	ID            string
 	Created       time.Time // when the model was first seen
-	ContextLength int       // 0 = unknown
-	BlockSize     int       // of the first pool; 0 = unknown
-	Tokenizer     string    // name of a built-in tokenizer; empty = none
+	ContextLength int       // the longest of its workers'; 0 = unknown
+	Tokenizer     string    // name of a built-in tokenizer, if all workers use it
 	Metrics       *metrics.Model
 
 	pools      []*pool
@@ -161,39 +217,6 @@ func (r *Router) Lookup(name string) (*Model, error) {
 	return m, nil
 }
 
-// choose returns the pool for q: the one with the pinned worker, else one drawn
-// by its number of ranks.
-func (m *Model) choose(q *Request) *pool {
-	if q.Pinned {
-		for _, p := range m.pools {
-			if p.has(q.Pin) {
-				return p
-			}
-		}
-		return nil
-	}
-	if len(m.pools) <= 1 {
-		if len(m.pools) == 0 {
-			return nil
-		}
-		return m.pools[0]
-	}
-	total := 0
-	for _, p := range m.pools {
-		total += p.reachable(q)
-	}
-	if total == 0 {
-		return m.pools[0]
-	}
-	k := m.pools[0].intN(total)
-	for _, p := range m.pools {
-		if k -= p.reachable(q); k < 0 {
-			return p
-		}
-	}
-	return m.pools[len(m.pools)-1]
-}
-
 // ModelStatus is a model with the state of its workers.
 type ModelStatus struct {
 	Model   *Model
@@ -201,9 +224,12 @@ type ModelStatus struct {
 	index   int // of the first worker in the order of Add
 }
 
-// Routable reports whether a worker of the model can take a request now.
+// Routable reports whether a worker of the model can be reached. One that is busy
+// counts: it will take requests again without anybody's doing.
 func (s ModelStatus) Routable() bool {
-	return slices.ContainsFunc(s.Workers, func(w WorkerStatus) bool { return w.State == nvext.StateEligible })
+	return slices.ContainsFunc(s.Workers, func(w WorkerStatus) bool {
+		return w.State == nvext.StateEligible || w.State == nvext.StateOverloaded
+	})
 }
 
 // Discovered reports whether a worker is known to serve the model.
@@ -217,7 +243,7 @@ type WorkerStatus struct {
 	Name     string
 	Kind     string
 	State    nvext.State
-	InFlight int
+	Inflight int
 }
 
 // Status returns all models, in the order in which the first worker of each was

@@ -12,9 +12,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/stator-ai/stator/internal/engine"
 	"github.com/stator-ai/stator/internal/kv"
+	"github.com/stator-ai/stator/internal/metrics"
 	"github.com/stator-ai/stator/nvext"
 )
 
@@ -451,6 +453,116 @@ func TestPoolsOfOneModelAreDrawnByTheirRanks(t *testing.T) {
 	if p := mustPlace(t, r, &Request{Model: m, Pinned: true, Pin: 4}); p.Last().Target.Worker != 4 {
 		t.Error("a pin did not find the other pool")
 	}
+}
+
+func TestPoolThatCannotServeIsPassedOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New(Config{Mode: RoundRobin, Seed: 7})
+		t.Cleanup(r.Close)
+		var engines []*stubEngine
+		for i, bs := range []int{16, 32} {
+			e := &stubEngine{models: []engine.Model{{ID: "m", BlockSize: bs, TotalBlocks: 10}}}
+			engines = append(engines, e)
+			if err := r.Add(Spec{ID: kv.WorkerID(i + 1), Engine: e}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.WaitChecked(t.Context())
+		m, _ := r.Lookup("m")
+		m.SetThresholds(Thresholds{DecodeBlocks: ptr(0.5)})
+		busy := mustPlace(t, r, &Request{Model: m, PromptTokens: 16 * 6, Pinned: true, Pin: 1})
+		for range 20 {
+			if p := mustPlace(t, r, &Request{Model: m}); p.Last().Target.Worker != 2 {
+				t.Fatal("the busy pool got a request while the other was free")
+			}
+		}
+		engines[1].down.Store(true)
+		mustPlace(t, r, &Request{Model: m, Pinned: true, Pin: 2}).Done(Unreachable)
+		if _, err := r.Place(t.Context(), &Request{Model: m}); !errors.Is(err, ErrOverloaded) {
+			t.Errorf("one pool busy, one unreachable: got %v, want ErrOverloaded", err)
+		}
+		busy.Done(Completed)
+		for range 20 {
+			if p := mustPlace(t, r, &Request{Model: m}); p.Last().Target.Worker != 1 {
+				t.Fatal("the unreachable pool got a request")
+			}
+		}
+		for range 20 {
+			if _, err := r.Place(t.Context(), &Request{Model: m, Exclude: []kv.WorkerID{1}}); !errors.Is(err, ErrNoWorkers) {
+				t.Fatalf("everyone excluded or unreachable: %v", err)
+			}
+		}
+	})
+}
+
+func TestPinsDoNotTakeTurns(t *testing.T) {
+	r, m, _ := fleet(t, Config{Mode: RoundRobin}, 2, engine.Model{})
+	var got []kv.WorkerID
+	for range 4 {
+		mustPlace(t, r, &Request{Model: m, Pinned: true, Pin: 2}).Done(Completed)
+		p := mustPlace(t, r, &Request{Model: m})
+		got = append(got, p.Last().Target.Worker)
+		p.Done(Completed)
+	}
+	if diff := cmp.Diff([]kv.WorkerID{1, 2, 1, 2}, got); diff != "" {
+		t.Errorf("unpinned requests (-want +got):\n%s", diff)
+	}
+}
+
+func TestModelSumsItsWorkersUp(t *testing.T) {
+	r := New(Config{})
+	t.Cleanup(r.Close)
+	for i, em := range []engine.Model{
+		{ID: "m", ContextLength: 32768, Tokenizer: "bytes"},
+		{ID: "m", ContextLength: 64, Tokenizer: "bytes"},
+	} {
+		if err := r.Add(Spec{ID: kv.WorkerID(i + 1), Engine: &stubEngine{models: []engine.Model{em}}}); err != nil {
+			t.Fatal(err)
+		}
+		r.WaitChecked(t.Context())
+	}
+	m, _ := r.Lookup("m")
+	if m.ContextLength != 32768 || m.Tokenizer != "bytes" {
+		t.Errorf("context %d, tokenizer %q", m.ContextLength, m.Tokenizer)
+	}
+	if err := r.Add(Spec{ID: 3, Engine: &stubEngine{models: []engine.Model{{ID: "m"}}}}); err != nil {
+		t.Fatal(err)
+	}
+	r.WaitChecked(t.Context())
+	if m, _ := r.Lookup("m"); m.Tokenizer != "" {
+		t.Errorf("workers that do not agree on a tokenizer: %q", m.Tokenizer)
+	}
+}
+
+func TestGoneWorkerTakesItsSeriesAlong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		set := metrics.New(metrics.Options{})
+		r, m, engines := fleet(t, Config{Metrics: set}, 2, engine.Model{})
+		count := func() int {
+			n, err := testutil.GatherAndCount(set.Registry(), "dynamo_frontend_worker_active_decode_blocks")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		if got := count(); got != 2 {
+			t.Fatalf("%d series of workers, want 2", got)
+		}
+		running := mustPlace(t, r, &Request{Model: m, Pinned: true, Pin: 1})
+		engines[0].down.Store(true)
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		running.Done(Broken)
+		if got := count(); got != 1 {
+			t.Errorf("%d series after a worker left, want 1", got)
+		}
+		engines[0].down.Store(false)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if got := count(); got != 2 {
+			t.Errorf("%d series after it came back, want 2", got)
+		}
+	})
 }
 
 func TestExplain(t *testing.T) {

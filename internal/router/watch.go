@@ -174,6 +174,7 @@ func (r *Router) unwell(w *worker, failures int, err error) {
 	w.inhibitedUntil.Store(r.cfg.Now().Add(r.cfg.Inhibit).UnixNano())
 	if failures >= goneAfter && w.discovered.Swap(false) {
 		r.cfg.Log.Warn("worker is gone", "worker", w.ID, "url", w.Name)
+		r.cfg.Metrics.DropWorker(uint64(w.ID))
 	}
 }
 
@@ -199,14 +200,14 @@ func (r *Router) inhibit(w *worker, o Outcome) {
 func (r *Router) admit(w *worker, info *engine.Info) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	w.info.Store(info)
+	r.cfg.Metrics.DropWorker(uint64(w.ID)) // series of ranks that it has no more
 	stays := make(map[*slot]bool)
 	for _, em := range info.Models {
 		em.BlockSize = cmp.Or(w.BlockSize, em.BlockSize)
 		em.TotalBlocks = cmp.Or(w.TotalBlocks, em.TotalBlocks)
 		em.MaxBatchedTokens = cmp.Or(w.MaxBatchedTokens, em.MaxBatchedTokens)
 		em.Ranks = max(1, cmp.Or(w.Ranks, em.Ranks))
-		p := r.poolLocked(em)
+		p := r.poolLocked(&em)
 		for rank := range em.Ranks {
 			gauges := r.cfg.Metrics.Worker(uint64(w.ID), uint32(rank))
 			stays[p.admit(w, uint32(rank), &em, gauges)] = true
@@ -216,31 +217,23 @@ func (r *Router) admit(w *worker, info *engine.Info) {
 		for _, p := range m.pools {
 			p.retain(w, stays)
 		}
+		r.summarizeLocked(m)
 	}
+	w.info.Store(info)
 	w.inhibitedUntil.Store(0)
 	w.discovered.Store(true)
 	r.cfg.Log.Info("worker discovered", "worker", w.ID, "url", w.Name, "engine", info.Kind, "models", len(info.Models))
 }
 
-// poolLocked returns the pool for a model as an engine serves it. A model's
-// published view is replaced, never changed, so that readers need no lock.
-func (r *Router) poolLocked(em engine.Model) *pool {
-	m := &Model{ID: em.ID, Created: r.cfg.Now(), Metrics: r.cfg.Metrics.Model(em.ID)}
-	if old := r.models[em.ID]; old != nil {
-		*m = *old
-	} else {
+// poolLocked returns the pool for a model as an engine serves it, a new one if
+// there is none.
+func (r *Router) poolLocked(em *engine.Model) *pool {
+	m := r.models[em.ID]
+	if m == nil {
 		th := r.cfg.Thresholds
-		m.thresholds = new(atomic.Pointer[Thresholds])
+		m = &Model{ID: em.ID, Created: r.cfg.Now(), Metrics: r.cfg.Metrics.Model(em.ID), thresholds: new(atomic.Pointer[Thresholds])}
 		m.thresholds.Store(&th)
 	}
-	m.ContextLength, m.BlockSize, m.Tokenizer = em.ContextLength, em.BlockSize, em.Tokenizer
-	m.Metrics.SetInfo(metrics.Info{
-		TotalKVBlocks:       em.TotalBlocks,
-		MaxNumBatchedTokens: em.MaxBatchedTokens,
-		ContextLength:       em.ContextLength,
-		KVCacheBlockSize:    em.BlockSize,
-	})
-	r.models[em.ID] = m
 	key := poolKey{model: em.ID, blockSize: em.BlockSize, tokenizer: em.Tokenizer}
 	for _, p := range m.pools {
 		if p.key == key {
@@ -253,8 +246,35 @@ func (r *Router) poolLocked(em engine.Model) *pool {
 		metrics:    r.cfg.Metrics.Router(em.ID, metrics.WorkerDecode),
 		rng:        rand.New(rand.NewPCG(r.cfg.Seed, uint64(len(r.models))<<32|uint64(len(m.pools)))),
 	}
-	m.pools = append(slices.Clone(m.pools), p)
+	grown := *m
+	grown.pools = append(slices.Clone(m.pools), p)
+	r.models[em.ID] = &grown
 	return p
+}
+
+// summarizeLocked publishes what a model's workers have in common. The view that
+// readers hold is replaced, never changed, so that they need no lock.
+func (r *Router) summarizeLocked(old *Model) {
+	m := *old
+	m.ContextLength, m.Tokenizer = 0, ""
+	var info metrics.Info
+	first := true
+	for _, p := range m.pools {
+		p.models(func(em *engine.Model) {
+			m.ContextLength = max(m.ContextLength, em.ContextLength)
+			if first {
+				m.Tokenizer, first = em.Tokenizer, false
+			} else if m.Tokenizer != em.Tokenizer {
+				m.Tokenizer = ""
+			}
+			info.TotalKVBlocks = max(info.TotalKVBlocks, em.TotalBlocks)
+			info.MaxNumBatchedTokens = max(info.MaxNumBatchedTokens, em.MaxBatchedTokens)
+			info.KVCacheBlockSize = max(info.KVCacheBlockSize, em.BlockSize)
+		})
+	}
+	info.ContextLength = m.ContextLength
+	m.Metrics.SetInfo(info)
+	r.models[m.ID] = &m
 }
 
 // CountWorkers publishes how many ranks of each model are in which state. It is

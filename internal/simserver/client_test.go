@@ -66,7 +66,7 @@ func TestOpenAIClient(t *testing.T) {
 	if apiErr, ok := err.(*openai.Error); !ok || apiErr.StatusCode != 404 || !strings.Contains(apiErr.Message, "other") {
 		t.Errorf("unknown model: %v", err)
 	}
-	if n := s.InFlight(); n != 0 {
+	if n := s.Inflight(); n != 0 {
 		t.Errorf("%d requests in flight", n)
 	}
 }

@@ -56,7 +56,7 @@ func FuzzRequest(f *testing.F) {
 				t.Errorf("status %d: %s", w.Code, e)
 			}
 		}
-		if n := s.InFlight(); n != 0 {
+		if n := s.Inflight(); n != 0 {
 			t.Errorf("%d requests in flight", n)
 		}
 	})

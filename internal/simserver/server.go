@@ -106,8 +106,8 @@ func (s *Server) Close() {
 	s.running.Wait()
 }
 
-// InFlight returns the number of requests being answered.
-func (s *Server) InFlight() int {
+// Inflight returns the number of requests being answered.
+func (s *Server) Inflight() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := 0

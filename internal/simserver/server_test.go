@@ -161,7 +161,7 @@ func TestRequestErrors(t *testing.T) {
 			t.Errorf("rank %q: status %d, want %d", rank, w.Code, want)
 		}
 	}
-	if n := s.InFlight(); n != 0 {
+	if n := s.Inflight(); n != 0 {
 		t.Errorf("%d requests in flight", n)
 	}
 }
@@ -179,7 +179,7 @@ func TestRanks(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, w.Body)
 		}
 	}
-	if n := s.InFlight(); n != 6 {
+	if n := s.Inflight(); n != 6 {
 		t.Errorf("%d requests in flight, want 6", n)
 	}
 	for _, rank := range slices.Repeat([]int{0, 1, 2}, 2) {

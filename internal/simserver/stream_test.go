@@ -157,7 +157,7 @@ func TestDisconnect(t *testing.T) {
 					gone <- err
 				}()
 				synctest.Wait()
-				if n := s.InFlight(); n != 1 {
+				if n := s.Inflight(); n != 1 {
 					t.Fatalf("%d requests in flight, want 1", n)
 				}
 				start := time.Now()
@@ -166,7 +166,7 @@ func TestDisconnect(t *testing.T) {
 					t.Errorf("client got %v", err)
 				}
 				synctest.Wait()
-				if n := s.InFlight(); n != 0 {
+				if n := s.Inflight(); n != 0 {
 					t.Errorf("%d requests in flight after the client left", n)
 				}
 				if d := time.Since(start); d != 0 {
@@ -214,8 +214,8 @@ func TestClose(t *testing.T) {
 				start := time.Now()
 				s.Close()
 				close(closed)
-				if d := time.Since(start); d != 0 || s.InFlight() != 0 {
-					t.Errorf("Close took %v and left %d", d, s.InFlight())
+				if d := time.Since(start); d != 0 || s.Inflight() != 0 {
+					t.Errorf("Close took %v and left %d", d, s.Inflight())
 				}
 				r := <-results
 				if r.status != tc.status {
