@@ -1,5 +1,6 @@
 GO      ?= go
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+COMMIT  := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 
 # How long each fuzz target runs, and how often the lifecycle tests, in make soak.
 SOAK_FUZZ  ?= 5m
@@ -8,7 +9,7 @@ SOAK_COUNT ?= 200
 .PHONY: build check test lint bench soak clean
 
 build:
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/stator ./cmd/stator
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)" -o bin/stator ./cmd/stator
 
 # check is for while you work: everything but the race detector and fuzzing.
 check: lint

@@ -39,7 +39,7 @@ const (
 	// request.
 	idleConnection = 2 * time.Minute
 	// closeTimeout bounds how long Close waits for requests that were broken off.
-	closeTimeout = 5 * time.Second
+	closeTimeout = time.Second
 	// maxHeader leaves room for the largest metadata headers.
 	maxHeader = 256 << 10
 )
@@ -53,6 +53,10 @@ type Server struct {
 	router  *router.Router
 	front   *frontend.Server
 	tracing *tracing // nil when off
+
+	// running is the context of all requests; stop ends it with a cause.
+	running context.Context
+	stop    context.CancelCauseFunc
 
 	sims []*simEngine
 	http []*http.Server // API, and admin if apart
@@ -92,6 +96,7 @@ func New(cfg Config, opts ...Option) (*Server, error) {
 		opt(&o)
 	}
 	s := &Server{cfg: cfg, log: o.log}
+	s.running, s.stop = context.WithCancelCause(context.Background())
 	s.metrics = metrics.New(metrics.Options{
 		Version: o.version,
 		Prefix:  cfg.Metrics.Prefix,
@@ -114,7 +119,7 @@ func New(cfg Config, opts ...Option) (*Server, error) {
 		Log:           o.log,
 		Metrics:       s.metrics,
 	})
-	if s.tracing, err = newTracing(cfg.Tracing, o.version); err != nil {
+	if s.tracing, err = newTracing(cfg.Tracing, o.version, o.log); err != nil {
 		return nil, err
 	}
 	front := frontend.Config{
@@ -190,6 +195,7 @@ func (s *Server) listen(addr string, h http.Handler) error {
 		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 		Protocols:         new(http.Protocols),
+		BaseContext:       func(net.Listener) context.Context { return s.running },
 	}
 	srv.Protocols.SetHTTP1(true)
 	srv.Protocols.SetHTTP2(true)
@@ -197,13 +203,13 @@ func (s *Server) listen(addr string, h http.Handler) error {
 	if s.cfg.TLS.Cert != "" {
 		cert, err := tls.LoadX509KeyPair(s.cfg.TLS.Cert, s.cfg.TLS.Key)
 		if err != nil {
-			return fmt.Errorf("tls: %w", err)
+			return fmt.Errorf("load %s and %s: %w", s.cfg.TLS.Cert, s.cfg.TLS.Key, err)
 		}
 		srv.TLSConfig = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
 	}
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {
-		return fmt.Errorf("listen: %w", err)
+		return err // it says "listen" and the address
 	}
 	s.http = append(s.http, srv)
 	s.addr = append(s.addr, ln.Addr())
@@ -296,6 +302,12 @@ func (s *Server) Models() []string {
 	return names
 }
 
+// Workers returns how many workers are configured and how many of them have been
+// found.
+func (s *Server) Workers() (found, all int) {
+	return s.router.Workers()
+}
+
 // Handler returns the API as a handler, for programs that bring their own
 // listener. Start must have been called.
 func (s *Server) Handler() http.Handler { return s.front }
@@ -316,16 +328,19 @@ func (s *Server) Drain(ctx context.Context) error {
 }
 
 // Close ends everything at once, in the reverse order of opening, and waits for
-// it. Requests in flight are broken off.
+// it. Requests in flight are broken off; their clients are told, if they listen.
 func (s *Server) Close() error {
 	var errs []error
+	s.stop(frontend.ErrStopping)
+	told, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	_ = s.front.Drain(told) // those that do not listen lose their connection
 	for _, srv := range s.http {
 		errs = append(errs, srv.Close())
 	}
-	// With their connections gone, the requests in flight end by themselves.
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	gone, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	errs = append(errs, s.front.Drain(ctx))
+	errs = append(errs, s.front.Drain(gone))
 	s.router.Close()
 	for _, sim := range s.sims {
 		sim.server.Close()

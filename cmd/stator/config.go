@@ -2,6 +2,7 @@ package main
 
 import (
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -37,9 +38,20 @@ environment, and say everything that is wrong with it.`,
 			if len(args) == 1 {
 				src.file = args[0]
 			}
+			if src.file == "" {
+				return &usageError{err: errors.New("expected a file, as an argument or in STATOR_CONFIG"), hint: true}
+			}
 			cfg, err := load(src)
 			if err != nil {
 				return err
+			}
+			if cfg.TLS.Cert != "" {
+				if _, err := tls.LoadX509KeyPair(cfg.TLS.Cert, cfg.TLS.Key); err != nil {
+					return fmt.Errorf("tls: load %s and %s: %w", cfg.TLS.Cert, cfg.TLS.Key, err)
+				}
+			}
+			if len(cfg.Engines)+cfg.Sim.Engines == 0 {
+				fmt.Fprintln(cmd.ErrOrStderr(), "warning: no engines: serve needs --engine or --sim as well")
 			}
 			for _, w := range cfg.Warnings() {
 				fmt.Fprintln(cmd.ErrOrStderr(), "warning:", w)

@@ -53,6 +53,7 @@ and decides which engine runs which request.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	})
+	root.Version, _ = buildVersion()
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
 		return &usageError{err: err, hint: true}
 	})

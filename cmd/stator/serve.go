@@ -139,7 +139,7 @@ func serve(ctx context.Context, cfg stator.Config, stdout, stderr io.Writer) err
 		}
 		return err
 	}
-	greet(stdout, &cfg, srv.Addr(), srv.AdminAddr(), srv.Models())
+	greet(stdout, &cfg, srv)
 
 	<-signals
 	fmt.Fprintf(stderr, "draining for at most %s; interrupt again to stop at once\n", formatDuration(cfg.Drain.Timeout))
@@ -154,7 +154,7 @@ func serve(ctx context.Context, cfg stator.Config, stdout, stderr io.Writer) err
 		}
 		return errors.Join(err, srv.Close())
 	case <-signals:
-		return errors.New("stopped while requests were running")
+		return errors.Join(errors.New("stopped while requests were running"), srv.Close())
 	}
 }
 
@@ -185,17 +185,22 @@ func newLogger(w io.Writer, cfg stator.LogConfig) *slog.Logger {
 }
 
 // greet says where the server is, what it serves and how to try it.
-func greet(w io.Writer, cfg *stator.Config, addr, admin string, models []string) {
+func greet(w io.Writer, cfg *stator.Config, srv *stator.Server) {
+	addr, models := srv.Addr(), srv.Models()
 	scheme, insecure := "http://", ""
 	if cfg.TLS.Cert != "" {
 		scheme, insecure = "https://", "-k "
 	}
 	base := scheme + reachable(addr)
-	fmt.Fprintf(w, "listening on %s\n", base)
+	fmt.Fprintf(w, "listening on %s\n", scheme+addr)
 	if cfg.AdminListen != "" {
-		fmt.Fprintf(w, "admin routes on %s\n", scheme+reachable(admin))
+		fmt.Fprintf(w, "admin routes on %s\n", scheme+srv.AdminAddr())
 	}
-	workers := count(len(cfg.Engines)+cfg.Sim.Engines, "worker")
+	found, all := srv.Workers()
+	workers := count(all, "worker")
+	if found > 0 && found < all {
+		workers = fmt.Sprintf("%d of %s", found, workers)
+	}
 	auth := ""
 	if len(cfg.Keys) > 0 {
 		auth = `-H "Authorization: Bearer $STATOR_API_KEY" `

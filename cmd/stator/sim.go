@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -31,6 +32,9 @@ and takes the time a real one would.`,
   stator serve --engine http://127.0.0.1:8100        # in another terminal`,
 		Args: atMost(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkSim(&cfg); err != nil {
+				return &usageError{err: err, hint: true}
+			}
 			return simulate(cmd.Context(), listen, cfg, cmd.OutOrStdout())
 		},
 	}
@@ -47,6 +51,31 @@ and takes the time a real one would.`,
 	fs.IntVar(&cfg.MaxBatchedTokens, "max-batched-tokens", defaults.MaxNumBatchedTokens, "prompt `TOKENS` a rank takes in a step")
 	fs.IntVar(&cfg.Ranks, "ranks", defaults.Ranks, "`NUMBER` of data-parallel ranks")
 	return cmd
+}
+
+// checkSim refuses what a flag cannot mean.
+func checkSim(cfg *simserver.Config) error {
+	if strings.TrimSpace(cfg.Model) == "" {
+		return errors.New("--model: expected a name")
+	}
+	if cfg.TTFT < 0 || cfg.ITL < 0 {
+		return errors.New("--ttft, --itl: expected a time that is not negative")
+	}
+	for _, n := range []struct {
+		flag  string
+		value int
+	}{
+		{"--context-length", cfg.ContextLength},
+		{"--block-size", cfg.BlockSize},
+		{"--blocks", cfg.TotalBlocks},
+		{"--max-batched-tokens", cfg.MaxBatchedTokens},
+		{"--ranks", cfg.Ranks},
+	} {
+		if n.value < 1 {
+			return fmt.Errorf("%s: expected at least 1, got %d", n.flag, n.value)
+		}
+	}
+	return nil
 }
 
 // simulate serves one simulated engine until a signal ends it.

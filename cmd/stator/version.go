@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -8,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// version is set by the linker: -X main.version=v1.2.3.
-var version string
+// version and commit are set by the linker: -X main.version=v1.2.3.
+var version, commit string
 
 func versionCommand() *cobra.Command {
 	return &cobra.Command{
@@ -25,9 +26,10 @@ func versionCommand() *cobra.Command {
 }
 
 // buildVersion returns the version and the commit of this program.
-func buildVersion() (v, commit string) {
+func buildVersion() (v, rev string) {
 	info, _ := debug.ReadBuildInfo()
-	return describeBuild(version, info)
+	v, rev = describeBuild(version, info)
+	return v, cmp.Or(commit, rev)
 }
 
 // describeBuild returns the version and the commit of a build: what the linker

@@ -2,8 +2,13 @@ package frontend
 
 import (
 	"context"
+	"errors"
 	"fmt"
 )
+
+// ErrStopping is the cause with which the context of requests is cancelled when
+// the server cannot wait for them any longer: they tell their clients so.
+var ErrStopping = errors.New("the server is stopping")
 
 // Drain refuses new requests from now on and waits until those in flight have
 // ended, or until ctx ends: then it returns an error that says how many are left.

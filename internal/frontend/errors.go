@@ -41,12 +41,22 @@ func refuse(full bool) error {
 		Message: "the server is shutting down, please retry later"}
 }
 
+// cancelled says why the request's context ended: the client left, unless it was
+// the server itself.
+func (c *call) cancelled() error {
+	if errors.Is(context.Cause(c.ctx), ErrStopping) {
+		return &openai.Error{Code: openai.CodeDraining, Err: ErrStopping,
+			Message: "the server is shutting down and could not wait for this request, please retry later"}
+	}
+	return errClientGone
+}
+
 // placeError maps what the router said to what the client is told.
 func (c *call) placeError(err error) error {
 	var pin *router.PinError
 	switch {
 	case c.ctx.Err() != nil:
-		return errClientGone
+		return c.cancelled()
 	case c.failed != nil: // no other worker: what the last one said is the answer
 		return c.failed.err
 	case errors.As(err, &pin):
@@ -73,7 +83,13 @@ func (c *call) placeError(err error) error {
 	}
 }
 
-func modelNotFound(id string) *openai.Error {
+// unknownModel says that no worker serves a model, or that one which has not been
+// heard of yet may.
+func (s *Server) unknownModel(id string) *openai.Error {
+	if n := len(s.router.Unidentified()); n > 0 {
+		return &openai.Error{Code: openai.CodeModelUnavailable, Param: "model", Message: fmt.Sprintf(
+			"no worker serves the model `%s` so far, and %d of them cannot be reached to ask, please retry later", short(id), n)}
+	}
 	return &openai.Error{Code: openai.CodeModelNotFound, Param: "model",
 		Message: "The model `" + short(id) + "` does not exist"}
 }
@@ -96,7 +112,7 @@ func (c *call) openError(err error) error {
 	switch failure := engine.FailureOf(c.ctx, err); failure {
 	case engine.FailCancelled:
 		c.placement.Done(router.Cancelled)
-		return errClientGone
+		return c.cancelled()
 	case engine.FailConnect:
 		c.placement.Done(router.Unreachable)
 		c.model.Metrics.EngineError(metrics.EngineConnect)
@@ -263,8 +279,14 @@ func (c *call) logLine(status int, err error) {
 	if !c.cfg.LogRequests && level == slog.LevelInfo {
 		return
 	}
-	attrs := make([]slog.Attr, 0, 10)
-	attrs = append(attrs, slog.String("id", c.id), slog.Int("status", status))
+	attrs := make([]slog.Attr, 0, 14)
+	attrs = append(attrs, slog.String("id", c.id), slog.Int("status", status), slog.String("endpoint", string(c.metricsEndpoint())))
+	if c.key != nil {
+		attrs = append(attrs, slog.String("key", c.key.Name))
+	}
+	if c.req != nil {
+		attrs = append(attrs, slog.Bool("stream", c.req.Stream))
+	}
 	if c.model != nil {
 		attrs = append(attrs, slog.String("model", c.model.ID))
 	}

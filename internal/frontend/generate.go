@@ -119,7 +119,11 @@ func (c *call) decode() error {
 	if err != nil {
 		return err
 	}
-	if c.req, err = openai.ParseRequest(c.endpoint, body); err != nil {
+	c.req, err = openai.ParseRequest(c.endpoint, body)
+	if c.req != nil { // as far as it could be read
+		c.model, _ = c.router.Lookup(c.req.Model)
+	}
+	if err != nil {
 		return err
 	}
 	if c.cfg.Strict {
@@ -130,8 +134,8 @@ func (c *call) decode() error {
 	if err := c.readExt(); err != nil {
 		return err
 	}
-	if c.model, err = c.router.Lookup(c.req.Model); err != nil {
-		return modelNotFound(c.req.Model)
+	if c.model == nil {
+		return c.unknownModel(c.req.Model)
 	}
 	c.rec = c.model.Metrics.Start(c.received, c.metricsEndpoint(), c.req.Stream)
 	c.rec.Ready(time.Now())

@@ -96,6 +96,8 @@ type rigConfig struct {
 	fault   func(w http.ResponseWriter, r *http.Request, next http.Handler)
 	wrap    func(engine.Engine) engine.Engine // nil = none
 	http2   bool                              // clients speak HTTP/2 without TLS
+	down    bool                              // engines are not started
+	base    context.Context                   // of all requests; nil = the background
 }
 
 // newRig starts a rig that ends with the test.
@@ -111,6 +113,9 @@ func newRig(t testing.TB, cfg rigConfig) *rig {
 		e := &rigEngine{cfg: sc, front: cfg.fault}
 		if err := e.start(); err != nil {
 			t.Fatal(err)
+		}
+		if cfg.down {
+			e.kill()
 		}
 		rg.engines = append(rg.engines, e)
 		adapter, err := openaihttp.New(openaihttp.Config{URL: name, Dial: e.dial})
@@ -130,6 +135,9 @@ func newRig(t testing.TB, cfg rigConfig) *rig {
 	rg.Server = New(cfg.front)
 	rg.listen = simserver.NewMemListener("http://stator")
 	srv := &http.Server{Handler: rg.Server}
+	if cfg.base != nil {
+		srv.BaseContext = func(net.Listener) context.Context { return cfg.base }
+	}
 	transport := &http.Transport{
 		DisableCompression: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {

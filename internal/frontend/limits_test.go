@@ -242,6 +242,34 @@ func TestDrain(t *testing.T) {
 	})
 }
 
+// TestStoppingTellsTheClients: requests that the server cannot wait for end in
+// words, not in silence, and are not blamed on their clients.
+func TestStoppingTellsTheClients(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		running, stop := context.WithCancelCause(t.Context())
+		rg := newRig(t, rigConfig{sim: simserver.Config{TTFT: time.Second, ITL: time.Minute}, base: running})
+		time.AfterFunc(10*time.Second, func() { stop(ErrStopping) })
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, body := rg.post(t, "/v1/chat/completions", helloStream)
+			if !strings.Contains(body, `"code":"draining"`) || !strings.HasSuffix(body, "data: [DONE]\n\n") {
+				t.Errorf("stream: %s", body)
+			}
+		})
+		wg.Go(func() {
+			resp, body := rg.post(t, "/v1/chat/completions", hello)
+			if resp.StatusCode != 503 || !strings.Contains(body, "draining") {
+				t.Errorf("unary: %d %s", resp.StatusCode, body)
+			}
+		})
+		wg.Wait()
+		if _, body := rg.get(t, "/metrics"); strings.Contains(body, `error_type="cancelled"`) {
+			t.Error("counted as cancelled by the clients")
+		}
+		rg.stop()
+	})
+}
+
 // panics is an engine adapter with a bug.
 type panics struct{ engine.Engine }
 

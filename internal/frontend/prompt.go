@@ -42,7 +42,7 @@ func (c *call) tokenize() error {
 	case c.encoders <- struct{}{}:
 		defer func() { <-c.encoders }()
 	case <-c.ctx.Done():
-		return errClientGone
+		return c.cancelled()
 	}
 	var err error
 	if c.endpoint == openai.Chat {
@@ -62,7 +62,7 @@ func (c *call) needsTokens() bool {
 	if c.model.Thresholds().Set() {
 		return true
 	}
-	return c.ext != nil && (c.ext.QueryOnly() || c.ext.HasAnnotation(noteTokenIDs) || c.ext.HasAnnotation(notePrompt))
+	return c.ext != nil && (c.ext.QueryOnly() || c.ext.Wants("routing") || c.ext.HasAnnotation(noteTokenIDs) || c.ext.HasAnnotation(notePrompt))
 }
 
 // builtin returns a tokenizer that needs no files, and its template; nil for a

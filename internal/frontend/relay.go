@@ -235,12 +235,15 @@ func (st *stream) end(err error) error {
 		}
 		return st.settle()
 	}
-	failure := engine.FailureOf(st.ctx, err)
-	if failure == engine.FailCancelled {
+	var e *openai.Error
+	if failure := engine.FailureOf(st.ctx, err); failure == engine.FailCancelled {
 		st.placement.Done(router.Cancelled)
-		return errClientGone
+		if err := st.cancelled(); !errors.As(err, &e) {
+			return err
+		}
+	} else {
+		e = st.brokenOff(failure, err)
 	}
-	e := st.brokenOff(failure, err)
 	if err := st.say(e.AppendEvent(nil, st.cfg.ErrorFormat)); err != nil {
 		return st.gone(err)
 	}
@@ -297,7 +300,7 @@ func (c *call) readError(err error) error {
 	failure := engine.FailureOf(c.ctx, err)
 	if failure == engine.FailCancelled {
 		c.placement.Done(router.Cancelled)
-		return errClientGone
+		return c.cancelled()
 	}
 	return c.brokenOff(failure, err)
 }

@@ -161,6 +161,36 @@ func TestAllWorkersDead(t *testing.T) {
 	})
 }
 
+// TestEngineThatIsNotUpYet: until every engine has said what it serves, a model
+// that nobody serves may still come.
+func TestEngineThatIsNotUpYet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rg := newRig(t, rigConfig{down: true})
+		for _, try := range []func() (*http.Response, string){
+			func() (*http.Response, string) { return rg.post(t, "/v1/chat/completions", hello) },
+			func() (*http.Response, string) { return rg.get(t, "/v1/models/stator-sim") },
+		} {
+			if resp, body := try(); resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" {
+				t.Errorf("%d %s", resp.StatusCode, body)
+			}
+		}
+		if _, body := rg.get(t, "/health"); !strings.Contains(body, `"state":"undiscovered"`) {
+			t.Errorf("/health does not show the worker: %s", body)
+		}
+		if err := rg.engines[0].start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		if resp, body := rg.post(t, "/v1/chat/completions", hello); resp.StatusCode != 200 {
+			t.Errorf("once it is up: %d %s", resp.StatusCode, body)
+		}
+		if resp, _ := rg.post(t, "/v1/chat/completions", strings.Replace(hello, "stator-sim", "other", 1)); resp.StatusCode != 404 {
+			t.Errorf("a model that nobody serves: %d", resp.StatusCode)
+		}
+		rg.stop()
+	})
+}
+
 // TestStreamsThatBreak pins what a client sees when an engine fails after the
 // first chunk.
 func TestStreamsThatBreak(t *testing.T) {

@@ -248,6 +248,10 @@ func (s *Server) recovered(w http.ResponseWriter, r *http.Request) {
 // fail answers with an error.
 func (s *Server) fail(w http.ResponseWriter, e *openai.Error) {
 	h := w.Header()
+	if h[headerRequestID] == nil {
+		h[headerRequestID] = []string{newUUID()}
+		h[headerXRequestID] = h[headerRequestID]
+	}
 	h.Set("Content-Type", "application/json")
 	if e.RetryAfter != "" || e.Retry() {
 		h.Set("Retry-After", cmp.Or(e.RetryAfter, retryAfter))

@@ -90,19 +90,11 @@ func (s *Server) health(w http.ResponseWriter, _ *http.Request, _ *Key) {
 			body.Models = append(body.Models, m.Model.ID)
 		}
 		for _, wk := range m.Workers {
-			body.Instances = append(body.Instances, healthInstance{
-				Component:  "backend",
-				Endpoint:   "generate",
-				Namespace:  "dynamo",
-				InstanceID: uint64(wk.Target.Worker),
-				Transport:  map[string]string{"http": wk.Name},
-				Model:      m.Model.ID,
-				Engine:     wk.Kind,
-				DPRank:     wk.Target.Rank,
-				State:      string(wk.State),
-				Inflight:   wk.Inflight,
-			})
+			body.Instances = append(body.Instances, describeWorker(m.Model.ID, wk))
 		}
+	}
+	for _, wk := range s.router.Unidentified() {
+		body.Instances = append(body.Instances, describeWorker("", wk))
 	}
 	if len(body.Instances) > 0 {
 		body.Endpoints = append(body.Endpoints, "dyn://dynamo.backend.generate")
@@ -112,6 +104,21 @@ func (s *Server) health(w http.ResponseWriter, _ *http.Request, _ *Key) {
 		body.Status, status = "draining", http.StatusServiceUnavailable
 	}
 	reply(w, status, body)
+}
+
+func describeWorker(model string, wk router.WorkerStatus) healthInstance {
+	return healthInstance{
+		Component:  "backend",
+		Endpoint:   "generate",
+		Namespace:  "dynamo",
+		InstanceID: uint64(wk.Target.Worker),
+		Transport:  map[string]string{"http": wk.Name},
+		Model:      model,
+		Engine:     wk.Kind,
+		DPRank:     wk.Target.Rank,
+		State:      string(wk.State),
+		Inflight:   wk.Inflight,
+	}
 }
 
 type modelBody struct {
@@ -147,7 +154,7 @@ func (s *Server) model(w http.ResponseWriter, r *http.Request, _ *Key) {
 	i := slices.IndexFunc(all, func(m router.ModelStatus) bool { return m.Model.ID == id })
 	switch {
 	case i < 0:
-		s.fail(w, modelNotFound(id))
+		s.fail(w, s.unknownModel(id))
 	case !all[i].Discovered():
 		s.fail(w, modelUnavailable(id, nil))
 	default:
@@ -208,9 +215,9 @@ func (s *Server) setThresholds(w http.ResponseWriter, r *http.Request, _ *Key) {
 	m, err := s.router.Lookup(body.Model)
 	switch d, f := body.DecodeBlocks, body.PrefillFrac; {
 	case d != nil && !(*d >= 0 && *d <= 1):
-		refuse(http.StatusBadRequest, "active_decode_blocks_threshold: expected a number between 0 and 1")
+		refuse(http.StatusBadRequest, fmt.Sprintf("active_decode_blocks_threshold: expected a number between 0 and 1, got %g", *d))
 	case f != nil && !(*f >= 0):
-		refuse(http.StatusBadRequest, "active_prefill_tokens_threshold_frac: expected a number that is not negative")
+		refuse(http.StatusBadRequest, fmt.Sprintf("active_prefill_tokens_threshold_frac: expected a number that is not negative, got %g", *f))
 	case err != nil && patch.Set():
 		refuse(http.StatusNotFound, "model: no model `"+short(body.Model)+"` is served")
 	case err != nil:

@@ -46,7 +46,8 @@ type Request struct {
 // view, which aliases body. The body is structurally valid JSON (see
 // [ParseObject]); of duplicate keys the last counts. Whether it is UTF-8 is
 // [Request.CheckUTF8]'s to say. The error is an *[Error] that names the field and
-// what was expected.
+// what was expected; a request returned with it holds what was read before, the
+// model first.
 func ParseRequest(ep Endpoint, body []byte) (*Request, error) {
 	o, err := ParseObject(body)
 	if err != nil {
@@ -86,7 +87,7 @@ func ParseRequest(ep Endpoint, body []byte) (*Request, error) {
 		}
 	}
 	if r.Model, err = text("model", model); err != nil {
-		return nil, err
+		return r, err
 	}
 	switch {
 	case ep == Chat:
@@ -97,30 +98,30 @@ func ParseRequest(ep Endpoint, body []byte) (*Request, error) {
 		r.Prompt = nil
 	}
 	if err != nil {
-		return nil, err
+		return r, err
 	}
 	if stream.Present() && stream.Kind() != 't' {
-		return nil, typeError("stream", "a boolean", stream)
+		return r, typeError("stream", "a boolean", stream)
 	}
 	r.Stream = stream.True()
 	if err := r.streamOptions(options); err != nil {
-		return nil, err
+		return r, err
 	}
 	if r.MaxTokens, err = limit("max_tokens", maxTokens); err != nil {
-		return nil, err
+		return r, err
 	}
 	if ep == Chat && maxCompletion.Present() {
 		if r.MaxTokens, err = limit("max_completion_tokens", maxCompletion); err != nil {
-			return nil, err
+			return r, err
 		}
 	}
 	if n.Present() {
 		var ok bool
 		if r.N, ok = n.Uint(); !ok {
-			return nil, typeError("n", "a positive integer", n)
+			return r, typeError("n", "a positive integer", n)
 		}
 		if r.N == 0 {
-			return nil, &Error{Code: CodeInvalidValue, Param: "n", Message: "n: expected at least 1, got 0"}
+			return r, &Error{Code: CodeInvalidValue, Param: "n", Message: "n: expected at least 1, got 0"}
 		}
 	}
 	if nvext.Present() {

@@ -82,6 +82,31 @@ func (r *Router) Add(spec Spec) error {
 	return nil
 }
 
+// Workers returns how many workers there are and how many of them are discovered.
+func (r *Router) Workers() (discovered, all int) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for _, w := range r.order {
+		if w.discovered.Load() {
+			discovered++
+		}
+	}
+	return discovered, len(r.order)
+}
+
+// Unidentified returns the workers that never said what they serve.
+func (r *Router) Unidentified() []WorkerStatus {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	var out []WorkerStatus
+	for _, w := range r.order {
+		if w.info.Load() == nil {
+			out = append(out, WorkerStatus{Target: engine.Target{Worker: w.ID}, Name: w.Name, State: StateGone})
+		}
+	}
+	return out
+}
+
 // WaitChecked returns when every worker was asked at least once what it is, or
 // when ctx ends.
 func (r *Router) WaitChecked(ctx context.Context) {
@@ -169,7 +194,11 @@ func (r *Router) check(w *worker) error {
 // unwell notes a failed check.
 func (r *Router) unwell(w *worker, failures int, err error) {
 	if failures == 1 {
-		r.cfg.Log.Warn("worker does not answer", "worker", w.ID, "url", w.Name, "error", err)
+		what := "worker does not answer"
+		if !w.discovered.Load() {
+			what = "worker cannot be identified"
+		}
+		r.cfg.Log.Warn(what, "worker", w.ID, "url", w.Name, "error", err)
 	}
 	w.inhibitedUntil.Store(r.cfg.Now().Add(r.cfg.Inhibit).UnixNano())
 	if failures >= goneAfter && w.discovered.Swap(false) {
