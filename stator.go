@@ -316,6 +316,9 @@ func (s *Server) Handler() http.Handler { return s.front }
 // ends.
 func (s *Server) Drain(ctx context.Context) error {
 	s.log.Info("draining", "inflight", s.front.Inflight())
+	for _, srv := range s.http {
+		srv.SetKeepAlivesEnabled(false) // the next request belongs elsewhere
+	}
 	if err := s.front.Drain(ctx); err != nil {
 		return err
 	}

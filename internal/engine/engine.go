@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"syscall"
 
 	"github.com/stator-ai/stator/internal/kv"
 	"github.com/stator-ai/stator/internal/openai"
@@ -113,6 +114,9 @@ const (
 	FailTimeout
 	// FailCancelled: the caller's context ended.
 	FailCancelled
+	// FailLocal: this machine has no socket or memory left; the engine has no
+	// part in it.
+	FailLocal
 )
 
 func (f Failure) String() string {
@@ -125,6 +129,8 @@ func (f Failure) String() string {
 		return "timeout"
 	case FailCancelled:
 		return "cancelled"
+	case FailLocal:
+		return "local"
 	default:
 		return "unknown"
 	}
@@ -146,6 +152,16 @@ func (e *OpenError) Unwrap() error { return e.Err }
 // ErrIdle is the cause of a context cancelled because the engine sent nothing
 // for too long.
 var ErrIdle = errors.New("engine sent nothing for too long")
+
+// IsLocal reports whether err is a shortage on this machine.
+func IsLocal(err error) bool {
+	for _, e := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EADDRNOTAVAIL} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
 
 // FailureOf tells what kind of failure err is; a cancelled ctx with the cause
 // [ErrIdle] is a time-out.

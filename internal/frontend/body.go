@@ -20,20 +20,22 @@ import (
 // what it took from the memory budget; the caller gives it back with free, also
 // after an error.
 //
-// The deadline stays in force when the body was not read to its end, so that a
-// client that trickles cannot hold the connection after it was refused either.
+// The deadline that dispatch set stays in force when the body was not read to its
+// end, so that a client that trickles cannot hold the connection after it was
+// refused either.
 func (s *Server) readBody(w http.ResponseWriter, r *http.Request, limit int64) (body []byte, held int64, err error) {
-	rc := http.NewResponseController(w)
-	timed := rc.SetReadDeadline(time.Now().Add(s.cfg.Limits.BodyTimeout)) == nil
 	size := r.ContentLength
 	switch {
 	case !isJSON(r.Header.Get("Content-Type")):
-		return nil, 0, &openai.Error{Code: openai.CodeUnsupportedMedia, Param: "Content-Type",
+		err = &openai.Error{Code: openai.CodeUnsupportedMedia, Param: "Content-Type",
 			Message: "Expected request with `Content-Type: application/json`"}
+	case isEncoded(r.Header):
+		err = &openai.Error{Code: openai.CodeUnsupportedMedia, Param: "Content-Encoding",
+			Message: "compressed bodies are not understood: send the JSON as it is"}
 	case size > limit:
 		err = tooLarge(limit)
-	case size < 0:
-		body, held, err = s.readUnsized(r.Body, limit)
+	case size < 0 || size > maxAhead:
+		body, held, err = s.readGrowing(r.Body, size, limit)
 	case !s.hold(size):
 		err = overBudget()
 	default:
@@ -44,15 +46,21 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request, limit int64) (
 	if err != nil {
 		return nil, held, bodyError(err, s.cfg.Limits.BodyTimeout)
 	}
-	if timed {
-		_ = rc.SetReadDeadline(time.Time{})
-	}
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	return body, held, nil
 }
 
-// readUnsized reads a body of unknown length, taking memory as it comes.
-func (s *Server) readUnsized(r io.Reader, limit int64) (body []byte, held int64, err error) {
-	body = make([]byte, 0, min(4<<10, limit+1))
+// maxAhead is the size up to which memory is taken for a body before it arrives.
+// Beyond, a declared length alone takes none from others.
+const maxAhead = 256 << 10
+
+// readGrowing reads a body of unknown or large length, taking memory as it comes.
+func (s *Server) readGrowing(r io.Reader, size, limit int64) (body []byte, held int64, err error) {
+	most := limit + 1
+	if size >= 0 {
+		most = size + 1 // one more, to see the end
+	}
+	body = make([]byte, 0, min(64<<10, most))
 	for {
 		if int64(cap(body)) > held {
 			if !s.hold(int64(cap(body)) - held) {
@@ -71,7 +79,7 @@ func (s *Server) readUnsized(r io.Reader, limit int64) (body []byte, held int64,
 			return nil, held, err
 		}
 		if len(body) == cap(body) {
-			grown := make([]byte, len(body), min(2*int64(cap(body)), limit+1))
+			grown := make([]byte, len(body), min(2*int64(cap(body)), most))
 			copy(grown, body)
 			body = grown
 		}

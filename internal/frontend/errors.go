@@ -17,6 +17,9 @@ import (
 	"github.com/stator-ai/stator/internal/router"
 )
 
+// errCut means that the answer broke off where nothing more can be said.
+var errCut = errors.New("the answer broke off")
+
 // errClientGone means that there is nobody left to answer.
 var errClientGone = errors.New("the client is gone")
 
@@ -113,6 +116,10 @@ func (c *call) openError(err error) error {
 	case engine.FailCancelled:
 		c.placement.Done(router.Cancelled)
 		return c.cancelled()
+	case engine.FailLocal:
+		c.placement.Done(router.Refused)
+		return &openai.Error{Code: openai.CodeServerBusy, Err: err,
+			Message: "the server is out of connections, please retry later"}
 	case engine.FailConnect:
 		c.placement.Done(router.Unreachable)
 		c.model.Metrics.EngineError(metrics.EngineConnect)
@@ -123,11 +130,16 @@ func (c *call) openError(err error) error {
 	}
 }
 
+// refusalTime is how long the words of a refusal may take.
+const refusalTime = time.Second
+
 // refused settles an answer that says "not now", before anything of it was passed
 // on.
 func (c *call) refused(resp *engine.Response) error {
 	const enough = 64 << 10
+	hurry := time.AfterFunc(refusalTime, func() { resp.Body.Close() }) // the status says enough
 	body, err := io.ReadAll(io.LimitReader(resp.Body, enough))
+	hurry.Stop()
 	if err != nil && c.ctx.Err() != nil {
 		return c.readError(err)
 	}
@@ -153,7 +165,12 @@ func (c *call) engineError(resp *engine.Response, body []byte) error {
 		return err
 	}
 	e := errorOf(resp.Status, resp.Header, body)
-	if e.Status >= 500 {
+	if len(c.keys) > 0 && (e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden) {
+		// The client's key is not the engine's: this is between the engine and us.
+		e = &openai.Error{Code: openai.CodeEngineError, Err: e,
+			Message: "the engine does not accept the server's credentials"}
+	}
+	if e.HTTPStatus() >= 500 {
 		c.model.Metrics.EngineError(metrics.EngineStatus)
 	}
 	return e
@@ -211,6 +228,11 @@ func (c *call) finish(err error) {
 	case err == nil:
 	case errors.Is(err, errClientGone):
 		kind, status = metrics.ErrCancelled, 499
+		// Returning would make an empty 200 of it, should anybody listen.
+		defer panic(http.ErrAbortHandler)
+	case errors.Is(err, errCut):
+		kind, status = metrics.ErrInternal, http.StatusBadGateway
+		defer panic(http.ErrAbortHandler)
 	case errors.As(err, &e):
 		kind, status = errorType(e), e.HTTPStatus()
 		if !c.committed {

@@ -75,8 +75,6 @@ func (s *Server) generate(w http.ResponseWriter, r *http.Request, ep openai.Endp
 	c.answerHeader()
 	defer c.close()
 	if ok, full := s.enter(); !ok {
-		// The body that is left unread may not take for ever either.
-		_ = http.NewResponseController(w).SetReadDeadline(c.received.Add(s.cfg.Limits.BodyTimeout))
 		c.finish(refuse(full))
 		return
 	}
@@ -319,6 +317,8 @@ func (c *call) attempt() error {
 	switch {
 	case isTransient(resp.Status):
 		return c.refused(resp)
+	case resp.Status < 200 || resp.Status > 299 && resp.Status < 400 || resp.Status > 599:
+		return c.brokenOff(engine.FailBroken, errStatus)
 	case isEncoded(resp.Header):
 		return c.brokenOff(engine.FailBroken, errEncoded)
 	case resp.Status < 300 && c.req.Stream && isEventStream(resp.Header):
@@ -410,6 +410,9 @@ func isEventStream(h http.Header) bool {
 // errEncoded is the error of an engine that compresses what it must not.
 var errEncoded = errors.New("the engine's answer is compressed, although identity was asked for")
 
+// errStatus is the error of an engine that redirects, or has made a status up.
+var errStatus = errors.New("the engine answered with a status that makes no sense here")
+
 func isEncoded(h http.Header) bool {
 	e := h.Get("Content-Encoding")
 	return e != "" && !strings.EqualFold(e, "identity")
@@ -419,7 +422,7 @@ func isEncoded(h http.Header) bool {
 func (c *call) answerHeader() {
 	h := c.w.Header()
 	h[headerRequestID] = []string{c.id}
-	if v := c.r.Header[headerXRequestID]; len(v) > 0 {
+	if v := c.r.Header[headerXRequestID]; len(v) > 0 && len(v[0]) <= 256 {
 		h[headerXRequestID] = v[:1]
 	} else {
 		h[headerXRequestID] = h[headerRequestID]
@@ -432,8 +435,9 @@ func (c *call) copyHeader(from http.Header) {
 	h := c.w.Header()
 	for name, v := range maps.All(from) {
 		switch name {
-		case "Connection", "Keep-Alive", "Transfer-Encoding", "Trailer", "Upgrade", "Content-Length",
-			"Content-Encoding", "Date", "Server", headerRequestID, headerXRequestID, "Set-Cookie":
+		case "Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Te", "Trailer",
+			"Transfer-Encoding", "Upgrade", "Alt-Svc", "Strict-Transport-Security", "Location", "Set-Cookie",
+			"Content-Length", "Content-Encoding", "Date", "Server", headerRequestID, headerXRequestID:
 		default:
 			h[name] = v
 		}

@@ -71,10 +71,12 @@ func (c *call) relayStream(resp *engine.Response) error {
 // run relays batch by batch: what one read brought is one write.
 func (st *stream) run(resp *engine.Response) error {
 	for !st.done {
+		st.armIdle()
 		err := st.scan.Fill(st.body)
+		st.idle.Stop() // a client that reads slowly is not the engine's fault
 		ev, ok := st.scan.Next()
 		if err == io.EOF {
-			ev, ok = st.scan.Last()
+			ev, ok = st.last()
 		}
 		if err != nil && !ok {
 			return st.end(err)
@@ -88,7 +90,6 @@ func (st *stream) run(resp *engine.Response) error {
 			}
 		}
 		now := time.Now()
-		st.idle.Reset(st.cfg.Limits.EngineIdle)
 		st.limitWrite(st.out, now)
 		for ; ok; ev, ok = st.scan.Next() {
 			if err := st.relay(now, &ev); err != nil {
@@ -101,6 +102,16 @@ func (st *stream) run(resp *engine.Response) error {
 		st.unlimitWrite(st.out)
 	}
 	return st.end(nil)
+}
+
+// last returns what came after the last blank line, if it is an event and not the
+// beginning of one.
+func (st *stream) last() (openai.Event, bool) {
+	ev, ok := st.scan.Last()
+	if ok && !ev.IsDone() && openai.ParseChunk(ev.Data, &st.info) != nil {
+		return openai.Event{}, false
+	}
+	return ev, ok
 }
 
 // limitWrite gives the client some time to take what is written next.
@@ -202,7 +213,8 @@ func (c *call) accountWhole(info *openai.ChunkInfo) {
 
 // correct replaces what was counted by what the engine says.
 func (c *call) correct(u *openai.Usage) {
-	if u == nil {
+	const absurd = 1 << 31 // more than any context
+	if u == nil || u.Prompt >= absurd || u.Completion >= absurd {
 		return
 	}
 	c.promptTokens = int(u.Prompt)
@@ -289,7 +301,7 @@ func (c *call) brokenOff(failure engine.Failure, err error) *openai.Error {
 	switch {
 	case errors.Is(err, openai.ErrEventTooLarge):
 		msg = "the engine sent an event larger than " + strconv.Itoa(maxEvent) + " bytes"
-	case errors.Is(err, errEncoded):
+	case errors.Is(err, errEncoded), errors.Is(err, errStatus):
 		msg = err.Error()
 	}
 	return &openai.Error{Code: openai.CodeEngineError, Err: err, Message: msg}
@@ -307,7 +319,9 @@ func (c *call) readError(err error) error {
 
 // relayUnary passes a whole answer on, errors included.
 func (c *call) relayUnary(resp *engine.Response) error {
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxUnary))
+	from := &patient{c: c, r: resp.Body}
+	body, err := io.ReadAll(io.LimitReader(from, maxUnary))
+	c.idle.Stop()
 	if err != nil {
 		return c.readError(err)
 	}
@@ -336,12 +350,18 @@ func (c *call) relayUnary(resp *engine.Response) error {
 	h := c.w.Header()
 	if len(body) < maxUnary {
 		h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	} else if v := resp.Header["Content-Length"]; len(v) > 0 {
+		h["Content-Length"] = v
 	}
 	c.limitWrite(http.NewResponseController(c.w), now)
 	c.w.WriteHeader(resp.Status)
 	_, err = c.w.Write(body)
 	if err == nil && len(body) == maxUnary {
-		_, err = io.Copy(c.w, resp.Body)
+		_, err = io.Copy(c.w, from)
+		if from.err != nil && from.err != io.EOF {
+			// Nothing but a broken connection can tell the client now.
+			return fmt.Errorf("%w: %w", errCut, c.readError(from.err))
+		}
 	}
 	if err != nil {
 		c.placement.Done(router.Cancelled)
@@ -349,6 +369,21 @@ func (c *call) relayUnary(resp *engine.Response) error {
 	}
 	c.placement.Done(router.Completed)
 	return nil
+}
+
+// patient reads an engine's answer and gives it its time for each part anew.
+type patient struct {
+	c   *call
+	r   io.Reader
+	err error // that ended it
+}
+
+func (p *patient) Read(b []byte) (int, error) {
+	p.c.armIdle()
+	n, err := p.r.Read(b)
+	p.c.idle.Stop()
+	p.err = err
+	return n, err
 }
 
 // choices returns how many choices have to finish before the answer is complete.

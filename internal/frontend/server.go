@@ -182,6 +182,11 @@ func (s *Server) AdminHandler() http.Handler {
 // dispatch checks method and key and calls the route's handler.
 func (s *Server) dispatch(w http.ResponseWriter, r *http.Request, rt route, found bool) {
 	defer s.recovered(w, r)
+	if r.Body != http.NoBody {
+		// Whether or not the body is read, it has to arrive in time: net/http
+		// takes in what a handler left.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.cfg.Limits.BodyTimeout))
+	}
 	if !found {
 		s.fail(w, &openai.Error{Code: openai.CodeRouteNotFound,
 			Message: "no route " + r.Method + " " + short(r.URL.Path) + "; see /docs for the routes there are"})

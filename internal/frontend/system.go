@@ -76,7 +76,10 @@ type healthInstance struct {
 	Inflight   int               `json:"inflight"`
 }
 
-func (s *Server) health(w http.ResponseWriter, _ *http.Request, _ *Key) {
+// health says how the server and its workers are. Where there are keys, who has
+// none learns nothing about the workers.
+func (s *Server) health(w http.ResponseWriter, r *http.Request, _ *Key) {
+	detail := len(s.keys) == 0 || s.keys.find(bearer(r.Header)) != nil
 	body := healthBody{
 		Status:    "healthy",
 		Version:   s.cfg.Version,
@@ -86,6 +89,9 @@ func (s *Server) health(w http.ResponseWriter, _ *http.Request, _ *Key) {
 		Instances: []healthInstance{},
 	}
 	for _, m := range s.router.Status() {
+		if !detail {
+			continue
+		}
 		if m.Discovered() {
 			body.Models = append(body.Models, m.Model.ID)
 		}
@@ -94,6 +100,9 @@ func (s *Server) health(w http.ResponseWriter, _ *http.Request, _ *Key) {
 		}
 	}
 	for _, wk := range s.router.Unidentified() {
+		if !detail {
+			break
+		}
 		body.Instances = append(body.Instances, describeWorker("", wk))
 	}
 	if len(body.Instances) > 0 {

@@ -20,6 +20,13 @@ func (e *SyntaxError) Error() string {
 	return fmt.Sprintf("malformed JSON at byte %d: expected %s", e.Offset, e.Want)
 }
 
+// MaxMembers is how many members a parsed object may have. What is parsed here has
+// some dozens; a view of millions would take many times the memory of its bytes.
+const MaxMembers = 4096
+
+// ErrTooManyMembers is returned for an object with more than [MaxMembers].
+var ErrTooManyMembers = fmt.Errorf("the JSON object has more than %d members", MaxMembers)
+
 // ErrTooDeep is returned for nesting beyond [MaxDepth].
 var ErrTooDeep = fmt.Errorf("JSON is nested deeper than %d levels", MaxDepth)
 
@@ -43,7 +50,8 @@ type Object struct {
 // white space but by nothing else. It checks everything inside (brackets, commas,
 // literals, numbers, nesting) in one pass without recursion, apart from the
 // insides of strings: whoever decodes one finds bad escapes and bad UTF-8. The
-// object's own keys are decodable. Errors are *[SyntaxError] and [ErrTooDeep].
+// object's own keys are decodable. Errors are *[SyntaxError],
+// [ErrTooDeep] and [ErrTooManyMembers].
 func ParseObject(raw []byte) (Object, error) {
 	o := Object{raw: raw, members: make([]Member, 0, 16)}
 	p := parser{b: raw}
@@ -70,6 +78,9 @@ func ParseObject(raw []byte) (Object, error) {
 			return Object{}, err
 		}
 		m.ValueEnd = p.i
+		if len(o.members) == MaxMembers {
+			return Object{}, ErrTooManyMembers
+		}
 		o.members = append(o.members, m)
 	}
 	o.close = p.i - 1

@@ -177,6 +177,9 @@ func checkMessages(v Value) error {
 	return nil
 }
 
+// MaxPrompts is how many prompts a completion request may have.
+const MaxPrompts = 4096
+
 // checkPrompt accepts a string, an array of strings, an array of token ids, and
 // an array of such arrays.
 func checkPrompt(v Value) error {
@@ -198,6 +201,11 @@ func checkPrompt(v Value) error {
 	err := v.Elements(func(e Value) bool {
 		if i == 0 {
 			first = e.Kind()
+		}
+		if i == MaxPrompts && first != '0' {
+			bad = &Error{Code: CodeInvalidValue, Param: "prompt",
+				Message: fmt.Sprintf("prompt: expected at most %d prompts", MaxPrompts)}
+			return false
 		}
 		bad = checkPromptElement(e, i, first)
 		i++

@@ -123,10 +123,10 @@ func TestParseRequestErrors(t *testing.T) {
 		{"long number is not repeated", `{` + minimalChat + `,"n":` + strings.Repeat("9", 500) + `}`, Chat, CodeInvalidType, "n", "n: expected a positive integer, got a number"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			r, err := ParseRequest(tc.endpoint, []byte(tc.in))
+			_, err := ParseRequest(tc.endpoint, []byte(tc.in))
 			var got *Error
-			if r != nil || !errors.As(err, &got) {
-				t.Fatalf("got %v, %v, want an *Error", r, err)
+			if !errors.As(err, &got) {
+				t.Fatalf("got %v, want an *Error", err)
 			}
 			want := &Error{Code: tc.code, Param: tc.param, Message: tc.message}
 			if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(Error{}, "Err")); diff != "" {
@@ -186,9 +186,8 @@ func TestParseRequestIsLinear(t *testing.T) {
 		"not ASCII":      {Chat, `{"model":"m","messages":[{"role":"user","content":"` + repeat("東京") + `"}]}`},
 		"many messages":  {Chat, `{"model":"m","messages":[{}` + repeat(`,{"role":"user"}`) + `]}`},
 		"many ids":       {Completions, `{"model":"m","prompt":[1` + repeat(",12345") + `]}`},
-		"many prompts":   {Completions, `{"model":"m","prompt":[[1]` + repeat(",[12,34]") + `]}`},
-		"many keys":      {Chat, `{` + minimalChat + repeat(`,"k":0`) + `}`},
-		"many n":         {Chat, `{` + minimalChat + repeat(`,"n":1`) + `}`},
+		"many keys":      {Chat, `{` + minimalChat + strings.Repeat(`,"k":0`, MaxMembers-2) + `}`},
+		"many prompts":   {Completions, `{"model":"m","prompt":[[1]` + strings.Repeat(",[12,34]", MaxPrompts-1) + `]}`},
 		"escapes":        {Chat, `{"model":"m","messages":[{"role":"user","content":"` + repeat(`\"`) + `"}]}`},
 		"many backslash": {Chat, `{"model":"m","messages":[{"role":"user","content":"` + repeat(`\\`) + `"}]}`},
 	} {
@@ -242,6 +241,37 @@ func FuzzRequest(f *testing.F) {
 			t.Fatal(fmt.Errorf("error body: %w", err))
 		}
 	})
+}
+
+// TestParseRequestTooMany: a view takes memory per member and per prompt, so there
+// is a limit to both.
+func TestParseRequestTooMany(t *testing.T) {
+	rows := []struct {
+		endpoint   Endpoint
+		body, want string
+	}{
+		{Chat, `{` + minimalChat + strings.Repeat(`,"":0`, MaxMembers-1) + `}`, "more than 4096 members"},
+		{Completions, `{"model":"m","prompt":[""` + strings.Repeat(`,""`, MaxPrompts) + `]}`, "at most 4096 prompts"},
+		{Completions, `{"model":"m","prompt":[[1]` + strings.Repeat(`,[1]`, MaxPrompts) + `]}`, "at most 4096 prompts"},
+	}
+	for _, row := range rows {
+		_, err := ParseRequest(row.endpoint, []byte(row.body))
+		if err == nil || !strings.Contains(err.Error(), row.want) {
+			t.Errorf("%.40s…: got %v, want %q", row.body, err, row.want)
+		}
+	}
+}
+
+// TestParseRequestSaysWhatItRead: an error later in the body leaves the model
+// known.
+func TestParseRequestSaysWhatItRead(t *testing.T) {
+	r, err := ParseRequest(Chat, []byte(`{"stream":true,"messages":[],"model":"m"}`))
+	if err == nil || r == nil || r.Model != "m" {
+		t.Errorf("got %+v, %v", r, err)
+	}
+	if r, err := ParseRequest(Chat, []byte(`{`)); err == nil || r != nil {
+		t.Errorf("got %+v, %v", r, err)
+	}
 }
 
 func TestCheckUTF8(t *testing.T) {

@@ -1,5 +1,7 @@
 package router
 
+import "math"
+
 // Thresholds say when a rank counts as overloaded. A nil field is not checked.
 type Thresholds struct {
 	// DecodeBlocks is a share of the rank's KV blocks, 0 to 1.
@@ -54,7 +56,7 @@ func (t Thresholds) busy(l *load) bool {
 		if limit == 0 {
 			limit = defaultBatchedTokens
 		}
-		if float64(l.prefillTokens) > float64(int64(*f*float64(limit))) {
+		if float64(l.prefillTokens) > math.Trunc(*f*float64(limit)) {
 			return true
 		}
 	}

@@ -52,6 +52,7 @@ func (p *Placement) FirstToken() {
 	p.decoding = true
 	p.grown = p.router.cfg.Now()
 	p.pool.metrics.FirstToken(p.grown.Sub(p.placed))
+	p.slot.worker.answered.Store(p.grown.UnixNano())
 	p.pool.mu.Lock()
 	defer p.pool.mu.Unlock()
 	p.slot.load.prefillTokens -= p.promptTokens
@@ -116,6 +117,9 @@ func (p *Placement) Done(o Outcome) {
 	p.slot.showLoad()
 	p.pool.mu.Unlock()
 	p.pool.metrics.Done(p.outputTokens)
+	if o == Completed {
+		p.slot.worker.answered.Store(p.router.cfg.Now().UnixNano())
+	}
 	if o.inhibits() {
 		p.router.inhibit(p.slot.worker, o)
 	}

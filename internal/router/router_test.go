@@ -24,6 +24,7 @@ import (
 type stubEngine struct {
 	models []engine.Model
 	down   atomic.Bool
+	slow   atomic.Bool // its health route takes for ever
 	probes atomic.Int64
 }
 
@@ -32,14 +33,18 @@ func (e *stubEngine) Open(context.Context, engine.Target, *engine.Request) (*eng
 }
 
 func (e *stubEngine) Identify(context.Context) (*engine.Info, error) {
-	if e.down.Load() {
+	if e.down.Load() || e.slow.Load() {
 		return nil, errors.New("down")
 	}
 	return &engine.Info{Kind: "stub", Models: e.models}, nil
 }
 
-func (e *stubEngine) Probe(context.Context) error {
+func (e *stubEngine) Probe(ctx context.Context) error {
 	e.probes.Add(1)
+	if e.slow.Load() {
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	if e.down.Load() {
 		return errors.New("down")
 	}
@@ -210,6 +215,7 @@ func TestBusyThresholds(t *testing.T) {
 		{"frac of an unknown limit, above", frac, load{prefillTokens: 8_000_001}, true},
 		{"absolute 100 is free", abs, load{prefillTokens: 100}, false},
 		{"absolute 101 is busy", abs, load{prefillTokens: 101}, true},
+		{"an absurd factor is never reached", Thresholds{PrefillFrac: ptr(1e300)}, load{prefillTokens: 1 << 40}, false},
 		{"nothing set is never busy", Thresholds{}, load{prefillTokens: 1 << 40, activeBlocks: 1 << 40, totalBlocks: 1}, false},
 	}
 	for _, row := range rows {
@@ -405,6 +411,26 @@ func TestGoneWorkersComeBack(t *testing.T) {
 		}
 		if !again.Created.Equal(m.Created) {
 			t.Error("the model's creation time changed")
+		}
+	})
+}
+
+// TestSlowHealthRoute: a worker that answers requests is well, however long its
+// health route takes.
+func TestSlowHealthRoute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, m, engines := fleet(t, Config{}, 1, engine.Model{})
+		engines[0].slow.Store(true)
+		for range 60 {
+			time.Sleep(time.Second)
+			p := mustPlace(t, r, &Request{Model: m})
+			p.FirstToken()
+			p.Done(Completed)
+		}
+		time.Sleep(time.Minute) // and now it answers nobody
+		synctest.Wait()
+		if _, err := r.Place(t.Context(), &Request{Model: m}); !errors.Is(err, ErrNoWorkers) {
+			t.Errorf("silent and slow: got %v, want ErrNoWorkers", err)
 		}
 	})
 }

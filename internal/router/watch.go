@@ -46,6 +46,7 @@ type worker struct {
 	index          int // in the order of Add
 	discovered     atomic.Bool
 	inhibitedUntil atomic.Int64 // Unix nanoseconds; 0 = not
+	answered       atomic.Int64 // Unix nanoseconds of the last answer; 0 = none
 	info           atomic.Pointer[engine.Info]
 	wake           chan struct{} // of size one: probe now
 	checked        chan struct{} // closed after the first check
@@ -151,16 +152,32 @@ func (r *Router) watch(w *worker) {
 			return
 		}
 		wait := r.cfg.ProbeInterval
-		if err != nil {
+		switch {
+		case err == nil:
+			failures = 0
+		case engine.IsLocal(err):
+			r.cfg.Log.Error("cannot look after workers", "error", err)
+		case r.answered(w) && isTimeout(err):
+			// It is busy answering, and its health route has to wait.
+		default:
 			failures++
 			wait = min(retryInterval, wait)
 			r.unwell(w, failures, err)
-		} else {
-			failures = 0
 		}
 		w.once.Do(func() { close(w.checked) })
 		timer.Reset(wait)
 	}
+}
+
+// answered reports whether the worker answered a request lately.
+func (r *Router) answered(w *worker) bool {
+	last := w.answered.Load()
+	return last != 0 && r.cfg.Now().UnixNano()-last < int64(2*r.cfg.ProbeInterval)
+}
+
+func isTimeout(err error) bool {
+	var t interface{ Timeout() bool }
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &t) && t.Timeout()
 }
 
 // check identifies a worker that is not known yet and probes one that is.

@@ -37,6 +37,9 @@ type Config struct {
 	TLS *tls.Config
 }
 
+// maxRanks bounds what a server may claim to have.
+const maxRanks = 1024
+
 // rankHeader carries the data-parallel rank, under the name vLLM reads.
 const rankHeader = "X-Data-Parallel-Rank"
 
@@ -231,6 +234,8 @@ func failure(ctx context.Context, err error) engine.Failure {
 	switch {
 	case ctx.Err() != nil:
 		return engine.FailureOf(ctx, err)
+	case engine.IsLocal(err):
+		return engine.FailLocal
 	case errors.As(err, &op) && op.Op == "dial":
 		return engine.FailConnect
 	case isTLS(err):
@@ -305,7 +310,7 @@ func (e *Engine) Identify(ctx context.Context) (*engine.Info, error) {
 			m.BlockSize = s.BlockSize
 			m.TotalBlocks = s.TotalBlocks
 			m.MaxBatchedTokens = s.MaxBatchedTokens
-			m.Ranks = s.Ranks
+			m.Ranks = min(s.Ranks, maxRanks)
 		}
 		info.Models = append(info.Models, m)
 	}
