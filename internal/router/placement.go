@@ -128,5 +128,8 @@ func (p *Placement) Done(o Outcome) {
 // Latency records what the request's timing says about its worker. What is not
 // known is 0.
 func (p *Placement) Latency(ttft, itl time.Duration, promptTokens int) {
-	p.slot.gauges.Last(ttft, itl, promptTokens)
+	p.pool.mu.Lock() // a worker that comes back gets new gauges
+	gauges := p.slot.gauges
+	p.pool.mu.Unlock()
+	gauges.Last(ttft, itl, promptTokens)
 }
