@@ -233,15 +233,11 @@ func (c *call) finish(err error) {
 	case errors.Is(err, errCut):
 		kind, status = metrics.ErrInternal, http.StatusBadGateway
 		defer panic(http.ErrAbortHandler)
-	case errors.As(err, &e):
-		kind, status = errorType(e), e.HTTPStatus()
-		if !c.committed {
-			c.fail(c.w, e)
-			c.committed = true
-		}
 	default:
-		e = &openai.Error{Code: openai.CodeInternal, Message: "internal error", Err: err}
-		kind, status = metrics.ErrInternal, http.StatusInternalServerError
+		if !errors.As(err, &e) {
+			e = &openai.Error{Code: openai.CodeInternal, Message: "internal error", Err: err}
+		}
+		kind, status = errorType(e), e.HTTPStatus()
 		if !c.committed {
 			c.fail(c.w, e)
 			c.committed = true
