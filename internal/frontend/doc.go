@@ -1,9 +1,11 @@
 // Package frontend is the HTTP face: the OpenAI API in front of the router.
 //
 // The path of one request is generate.go, from top to bottom: decode, lay the
-// headers over nvext, look the model up, place, open, relay, account. relay.go
-// copies the answer and watches only for what must be known: first token, finish,
-// usage, errors. Whatever happens, call.close releases what a request holds.
+// headers over nvext (ext.go), look the model up, tokenize if something depends on
+// it (prompt.go), place, open, relay, account. relay.go copies a stream, unary.go a
+// whole answer; both watch only for what must be known: first token, finish, usage,
+// errors. errors.go turns what went wrong into what the client is told. Whatever
+// happens, call.close releases what a request holds.
 //
 // Bytes pass through. The body that reaches the engine is the client's with
 // single members changed, and the answer that reaches the client is the engine's,

@@ -3,9 +3,7 @@ package frontend
 import (
 	"context"
 	"errors"
-	"maps"
 	"net/http"
-	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -140,126 +138,6 @@ func (c *call) decode() error {
 	return nil
 }
 
-// readExt reads nvext, from body and headers, and holds it against what the key
-// may do.
-func (c *call) readExt() error {
-	if c.req.NvExt != nil {
-		c.edits = append(c.edits, openai.Edit{Key: "nvext"})
-	}
-	if c.cfg.IgnoreNvExt {
-		return c.restrict()
-	}
-	var err error
-	if c.ext, err = parseExt(c.req.NvExt); err != nil {
-		return err
-	}
-	get := c.r.Header.Get
-	if !hasExtHeaders(c.r.Header) {
-		get = nil
-	} else if c.ext, err = applyMeta(c.ext, c.r.Header); err != nil {
-		return err
-	}
-	if c.ext != nil || get != nil {
-		var ignored []nvext.Ignored
-		c.ext, ignored = nvext.ApplyHeaders(c.ext, get)
-		if c.ext != nil {
-			ignored = append(ignored, c.ext.Ignored...)
-		}
-		for _, ig := range ignored {
-			c.metrics.HintIgnored(ig.Path)
-		}
-	}
-	if c.ext != nil && c.ext.GreedSampling != nil && *c.ext.GreedSampling {
-		c.greedy()
-	}
-	return c.restrict()
-}
-
-// greedy makes the engine take the most likely token, whatever the body says.
-func (c *call) greedy() {
-	c.edits = append(c.edits,
-		openai.Edit{Key: "temperature", Value: []byte("0")},
-		openai.Edit{Key: "top_p", Value: []byte("1")},
-		openai.Edit{Key: "top_k"}) // some engines refuse one with temperature 0
-}
-
-// parseExt reads the nvext member.
-func parseExt(raw openai.Value) (*nvext.NvExt, error) {
-	if raw == nil {
-		return nil, nil
-	}
-	ext, err := nvext.Parse(raw)
-	if err == nil {
-		return ext, nil
-	}
-	e := &openai.Error{Code: openai.CodeInvalidType, Param: "nvext", Message: err.Error()}
-	var field *nvext.FieldError
-	if errors.As(err, &field) {
-		e.Param = field.Path
-		if field.Got == "" {
-			e.Code = openai.CodeMissing
-		}
-	}
-	return nil, e
-}
-
-func hasExtHeaders(h http.Header) bool {
-	for name := range h {
-		if nvext.IsHeader(name) {
-			return true
-		}
-	}
-	return false
-}
-
-// applyMeta collects the metadata headers.
-func applyMeta(ext *nvext.NvExt, h http.Header) (*nvext.NvExt, error) {
-	ext, err := nvext.ApplyMeta(ext, func(yield func(string, string) bool) {
-		for name, values := range h {
-			for _, v := range values {
-				if !yield(name, v) {
-					return
-				}
-			}
-		}
-	})
-	if err != nil {
-		return nil, &openai.Error{Code: openai.CodeHeadersTooLarge, Param: "x-dynamo-meta-*",
-			Message: "the x-dynamo-meta-* headers exceed 64 entries or 64 KiB"}
-	}
-	return ext, nil
-}
-
-// restrict applies the rules of who may pin, override and name a tenant, and
-// settles the cache salt. Without keys everyone may do everything.
-func (c *call) restrict() error {
-	trusted := c.key == nil || c.key.Trusted
-	if !trusted {
-		if path := c.ext.PinPath(); path != "" {
-			return &openai.Error{Code: openai.CodeForbidden, Param: path,
-				Message: path + ": this API key may not choose workers"}
-		}
-		if c.ext != nil && c.ext.RouterConfigOverride != nil {
-			return &openai.Error{Code: openai.CodeForbidden, Param: "nvext.router_config_override",
-				Message: "nvext.router_config_override: this API key may not override the router"}
-		}
-	}
-	switch {
-	case c.key != nil && c.key.Tenant != "":
-		c.salt(c.key.Tenant)
-	case trusted && c.ext != nil && c.ext.CacheSalt != nil:
-		c.salt(*c.ext.CacheSalt)
-	case !trusted && c.req.Get("cache_salt") != nil:
-		c.edits = append(c.edits, openai.Edit{Key: "cache_salt"})
-	}
-	return nil
-}
-
-// salt sets the cache salt that the engine sees, whatever the body says.
-func (c *call) salt(s string) {
-	c.edits = append(c.edits, openai.Edit{Key: "cache_salt", Value: openai.AppendString(nil, s)})
-}
-
 // describe fills in what the router has to know.
 func (c *call) describe() {
 	tokens, guess := c.promptLength()
@@ -328,29 +206,6 @@ func (c *call) attempt() error {
 	}
 }
 
-// engineHeader returns the headers that go to the engine: few, and chosen. The
-// client's credentials go along only when they are not ours to check.
-func (c *call) engineHeader() http.Header {
-	h := make(http.Header, 10)
-	id := []string{c.id}
-	h[headerRequestID], h[headerXRequestID] = id, id
-	h["User-Agent"] = userAgent
-	for _, name := range [...]string{"Accept", headerTraceparent, headerTracestate} {
-		if v := c.r.Header[name]; len(v) > 0 {
-			h[name] = v
-		}
-	}
-	if len(c.keys) == 0 {
-		if v := c.r.Header["Authorization"]; len(v) > 0 {
-			h["Authorization"] = v
-		}
-	}
-	c.injectSpan(h)
-	return h
-}
-
-var userAgent = []string{"stator"}
-
 // armIdle starts the watch for a silent engine, or starts it over.
 func (c *call) armIdle() {
 	if c.idle == nil {
@@ -403,43 +258,5 @@ func isTransient(status int) bool {
 	return status == http.StatusBadGateway || status == http.StatusServiceUnavailable || status == http.StatusGatewayTimeout
 }
 
-func isEventStream(h http.Header) bool {
-	return strings.HasPrefix(h.Get("Content-Type"), "text/event-stream")
-}
-
-// errEncoded is the error of an engine that compresses what it must not.
-var errEncoded = errors.New("the engine's answer is compressed, although identity was asked for")
-
 // errStatus is the error of an engine that redirects, or has made a status up.
 var errStatus = errors.New("the engine answered with a status that makes no sense here")
-
-func isEncoded(h http.Header) bool {
-	e := h.Get("Content-Encoding")
-	return e != "" && !strings.EqualFold(e, "identity")
-}
-
-// answerHeader sets the headers that every answer has.
-func (c *call) answerHeader() {
-	h := c.w.Header()
-	h[headerRequestID] = []string{c.id}
-	if v := c.r.Header[headerXRequestID]; len(v) > 0 && len(v[0]) <= 256 {
-		h[headerXRequestID] = v[:1]
-	} else {
-		h[headerXRequestID] = h[headerRequestID]
-	}
-}
-
-// copyHeader passes the engine's headers on, apart from those that belong to its
-// connection or are ours to set.
-func (c *call) copyHeader(from http.Header) {
-	h := c.w.Header()
-	for name, v := range maps.All(from) {
-		switch name {
-		case "Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Te", "Trailer",
-			"Transfer-Encoding", "Upgrade", "Alt-Svc", "Strict-Transport-Security", "Location", "Set-Cookie",
-			"Content-Length", "Content-Encoding", "Date", "Server", headerRequestID, headerXRequestID:
-		default:
-			h[name] = v
-		}
-	}
-}

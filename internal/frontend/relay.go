@@ -15,7 +15,6 @@ import (
 	"github.com/stator-ai/stator/internal/metrics"
 	"github.com/stator-ai/stator/internal/openai"
 	"github.com/stator-ai/stator/internal/router"
-	"github.com/stator-ai/stator/nvext"
 )
 
 const (
@@ -24,9 +23,6 @@ const (
 	streamBuffer = 4 << 10
 	// maxEvent is the largest event that is relayed.
 	maxEvent = 16 << 20
-	// maxUnary is how much of an answer is looked at; what is longer passes
-	// unseen.
-	maxUnary = 16 << 20
 	// afterDone is how long an engine may take to end a stream after [DONE].
 	afterDone = time.Second
 )
@@ -199,18 +195,6 @@ func (c *call) account(now time.Time, info *openai.ChunkInfo) {
 	c.correct(info.Usage)
 }
 
-// accountWhole counts the tokens of a whole answer. When the first of them came
-// nobody knows.
-func (c *call) accountWhole(info *openai.ChunkInfo) {
-	c.placement.FirstToken()
-	if info.Usage == nil {
-		c.tokens = info.Tokens()
-		c.rec.CorrectTokens(c.tokens)
-		c.placement.Output(c.tokens)
-	}
-	c.correct(info.Usage)
-}
-
 // correct replaces what was counted by what the engine says.
 func (c *call) correct(u *openai.Usage) {
 	const absurd = 1 << 31 // more than any context
@@ -317,75 +301,6 @@ func (c *call) readError(err error) error {
 	return c.brokenOff(failure, err)
 }
 
-// relayUnary passes a whole answer on, errors included.
-func (c *call) relayUnary(resp *engine.Response) error {
-	from := &patient{c: c, r: resp.Body}
-	body, err := io.ReadAll(io.LimitReader(from, maxUnary))
-	c.idle.Stop()
-	if err != nil {
-		return c.readError(err)
-	}
-	if resp.Status >= 400 {
-		return c.engineError(resp, body)
-	}
-	now := time.Now()
-	var info openai.ChunkInfo
-	if len(body) < maxUnary {
-		if err := openai.ParseChunk(body, &info); err != nil {
-			c.placement.Done(router.Completed)
-			c.model.Metrics.EngineError(metrics.EngineProtocol)
-			return &openai.Error{Code: openai.CodeEngineError, Err: err, Message: "the engine's answer is not JSON"}
-		}
-		if info.Error != nil {
-			return c.engineError(resp, body)
-		}
-		c.accountWhole(&info)
-		if c.wantsExt() {
-			body = addExt(body, info.NvExt, c.response(now))
-		}
-	}
-	c.copyHeader(resp.Header)
-	c.releaseBody(resp)
-	c.committed = true
-	h := c.w.Header()
-	if len(body) < maxUnary {
-		h["Content-Length"] = []string{strconv.Itoa(len(body))}
-	} else if v := resp.Header["Content-Length"]; len(v) > 0 {
-		h["Content-Length"] = v
-	}
-	c.limitWrite(http.NewResponseController(c.w), now)
-	c.w.WriteHeader(resp.Status)
-	_, err = c.w.Write(body)
-	if err == nil && len(body) == maxUnary {
-		_, err = io.Copy(c.w, from)
-		if from.err != nil && from.err != io.EOF {
-			// Nothing but a broken connection can tell the client now.
-			return fmt.Errorf("%w: %w", errCut, c.readError(from.err))
-		}
-	}
-	if err != nil {
-		c.placement.Done(router.Cancelled)
-		return fmt.Errorf("%w: %w", errClientGone, err)
-	}
-	c.placement.Done(router.Completed)
-	return nil
-}
-
-// patient reads an engine's answer and gives it its time for each part anew.
-type patient struct {
-	c   *call
-	r   io.Reader
-	err error // that ended it
-}
-
-func (p *patient) Read(b []byte) (int, error) {
-	p.c.armIdle()
-	n, err := p.r.Read(b)
-	p.c.idle.Stop()
-	p.err = err
-	return n, err
-}
-
 // choices returns how many choices have to finish before the answer is complete.
 func (c *call) choices() int {
 	n := int(min(c.req.N, 1<<20))
@@ -393,48 +308,6 @@ func (c *call) choices() int {
 		n *= len(c.req.Batch())
 	}
 	return n
-}
-
-// wantsExt reports whether the client asked for nvext in the answer.
-func (c *call) wantsExt() bool {
-	return c.ext.Wants("worker_id") || c.ext.Wants("timing") || c.ext.Wants("routing")
-}
-
-// response returns the nvext of the answer, with the members that were asked
-// for.
-func (c *call) response(now time.Time) *nvext.Response {
-	var r nvext.Response
-	if c.ext.Wants("worker_id") {
-		r.WorkerID = c.workerIDs()
-	}
-	if c.ext.Wants("timing") {
-		t := &nvext.Timing{RequestReceivedMS: uint64(c.received.UnixMilli())}
-		t.PrefillWaitTimeMS = millis(c.sent.Sub(c.received))
-		if !c.first.IsZero() {
-			t.PrefillTimeMS = millis(c.first.Sub(c.sent))
-			t.TTFTMS = millis(c.first.Sub(c.received))
-		}
-		t.TotalTimeMS = millis(now.Sub(c.received))
-		r.Timing = t
-	}
-	if c.ext.Wants("routing") {
-		r.Routing = c.placement.Routing
-	}
-	return &r
-}
-
-func (c *call) workerIDs() *nvext.WorkerIDs {
-	w := &nvext.WorkerIDs{}
-	for _, leg := range c.placement.Legs() {
-		rank := leg.Target.Rank
-		w.Record(leg.Phase, uint64(leg.Target.Worker), &rank)
-	}
-	return w
-}
-
-func millis(d time.Duration) *nvext.Float {
-	f := nvext.Float(float64(d) / float64(time.Millisecond))
-	return &f
 }
 
 // writeExtended writes a chunk with our nvext added.
@@ -464,31 +337,4 @@ func appendChunk(ep openai.Endpoint, dst []byte, c *openai.Chunk) []byte {
 		return openai.AppendCompletion(dst, c)
 	}
 	return openai.AppendChatChunk(dst, c)
-}
-
-// addExt returns body with our nvext in it. Where the engine sent an nvext of its
-// own, ours is laid over it member by member. A body that is no object comes back
-// as it is.
-func addExt(body []byte, theirs openai.Value, ours *nvext.Response) []byte {
-	if ours.Empty() {
-		return body
-	}
-	value := ours.AppendJSON(nil)
-	if theirs.Kind() == '{' {
-		a, err1 := openai.ParseObject(theirs)
-		b, err2 := openai.ParseObject(value)
-		if err1 == nil && err2 == nil {
-			var edits []openai.Edit
-			for i := range b.Len() {
-				k, v := b.At(i)
-				edits = append(edits, openai.Edit{Key: k, Value: v})
-			}
-			value = a.Edit(edits).Bytes()
-		}
-	}
-	o, err := openai.ParseObject(body)
-	if err != nil {
-		return body
-	}
-	return o.Edit([]openai.Edit{{Key: "nvext", Value: value}}).Bytes()
 }

@@ -1,0 +1,199 @@
+package frontend
+
+import (
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/stator-ai/stator/internal/openai"
+	"github.com/stator-ai/stator/nvext"
+)
+
+// readExt reads nvext, from body and headers, and holds it against what the key
+// may do.
+func (c *call) readExt() error {
+	if c.req.NvExt != nil {
+		c.edits = append(c.edits, openai.Edit{Key: "nvext"})
+	}
+	if c.cfg.IgnoreNvExt {
+		return c.restrict()
+	}
+	var err error
+	if c.ext, err = parseExt(c.req.NvExt); err != nil {
+		return err
+	}
+	get := c.r.Header.Get
+	if !hasExtHeaders(c.r.Header) {
+		get = nil
+	} else if c.ext, err = applyMeta(c.ext, c.r.Header); err != nil {
+		return err
+	}
+	if c.ext != nil || get != nil {
+		var ignored []nvext.Ignored
+		c.ext, ignored = nvext.ApplyHeaders(c.ext, get)
+		if c.ext != nil {
+			ignored = append(ignored, c.ext.Ignored...)
+		}
+		for _, ig := range ignored {
+			c.metrics.HintIgnored(ig.Path)
+		}
+	}
+	if c.ext != nil && c.ext.GreedSampling != nil && *c.ext.GreedSampling {
+		c.greedy()
+	}
+	return c.restrict()
+}
+
+// greedy makes the engine take the most likely token, whatever the body says.
+func (c *call) greedy() {
+	c.edits = append(c.edits,
+		openai.Edit{Key: "temperature", Value: []byte("0")},
+		openai.Edit{Key: "top_p", Value: []byte("1")},
+		openai.Edit{Key: "top_k"}) // some engines refuse one with temperature 0
+}
+
+// parseExt reads the nvext member.
+func parseExt(raw openai.Value) (*nvext.NvExt, error) {
+	if raw == nil {
+		return nil, nil
+	}
+	ext, err := nvext.Parse(raw)
+	if err == nil {
+		return ext, nil
+	}
+	e := &openai.Error{Code: openai.CodeInvalidType, Param: "nvext", Message: err.Error()}
+	var field *nvext.FieldError
+	if errors.As(err, &field) {
+		e.Param = field.Path
+		if field.Got == "" {
+			e.Code = openai.CodeMissing
+		}
+	}
+	return nil, e
+}
+
+func hasExtHeaders(h http.Header) bool {
+	for name := range h {
+		if nvext.IsHeader(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// applyMeta collects the metadata headers.
+func applyMeta(ext *nvext.NvExt, h http.Header) (*nvext.NvExt, error) {
+	ext, err := nvext.ApplyMeta(ext, func(yield func(string, string) bool) {
+		for name, values := range h {
+			for _, v := range values {
+				if !yield(name, v) {
+					return
+				}
+			}
+		}
+	})
+	if err != nil {
+		return nil, &openai.Error{Code: openai.CodeHeadersTooLarge, Param: "x-dynamo-meta-*",
+			Message: "the x-dynamo-meta-* headers exceed 64 entries or 64 KiB"}
+	}
+	return ext, nil
+}
+
+// restrict applies the rules of who may pin, override and name a tenant, and
+// settles the cache salt. Without keys everyone may do everything.
+func (c *call) restrict() error {
+	trusted := c.key == nil || c.key.Trusted
+	if !trusted {
+		if path := c.ext.PinPath(); path != "" {
+			return &openai.Error{Code: openai.CodeForbidden, Param: path,
+				Message: path + ": this API key may not choose workers"}
+		}
+		if c.ext != nil && c.ext.RouterConfigOverride != nil {
+			return &openai.Error{Code: openai.CodeForbidden, Param: "nvext.router_config_override",
+				Message: "nvext.router_config_override: this API key may not override the router"}
+		}
+	}
+	switch {
+	case c.key != nil && c.key.Tenant != "":
+		c.salt(c.key.Tenant)
+	case trusted && c.ext != nil && c.ext.CacheSalt != nil:
+		c.salt(*c.ext.CacheSalt)
+	case !trusted && c.req.Get("cache_salt") != nil:
+		c.edits = append(c.edits, openai.Edit{Key: "cache_salt"})
+	}
+	return nil
+}
+
+// salt sets the cache salt that the engine sees, whatever the body says.
+func (c *call) salt(s string) {
+	c.edits = append(c.edits, openai.Edit{Key: "cache_salt", Value: openai.AppendString(nil, s)})
+}
+
+// wantsExt reports whether the client asked for nvext in the answer.
+func (c *call) wantsExt() bool {
+	return c.ext.Wants("worker_id") || c.ext.Wants("timing") || c.ext.Wants("routing")
+}
+
+// response returns the nvext of the answer, with the members that were asked
+// for.
+func (c *call) response(now time.Time) *nvext.Response {
+	var r nvext.Response
+	if c.ext.Wants("worker_id") {
+		r.WorkerID = c.workerIDs()
+	}
+	if c.ext.Wants("timing") {
+		t := &nvext.Timing{RequestReceivedMS: uint64(c.received.UnixMilli())}
+		t.PrefillWaitTimeMS = millis(c.sent.Sub(c.received))
+		if !c.first.IsZero() {
+			t.PrefillTimeMS = millis(c.first.Sub(c.sent))
+			t.TTFTMS = millis(c.first.Sub(c.received))
+		}
+		t.TotalTimeMS = millis(now.Sub(c.received))
+		r.Timing = t
+	}
+	if c.ext.Wants("routing") {
+		r.Routing = c.placement.Routing
+	}
+	return &r
+}
+
+func (c *call) workerIDs() *nvext.WorkerIDs {
+	w := &nvext.WorkerIDs{}
+	for _, leg := range c.placement.Legs() {
+		rank := leg.Target.Rank
+		w.Record(leg.Phase, uint64(leg.Target.Worker), &rank)
+	}
+	return w
+}
+
+func millis(d time.Duration) *nvext.Float {
+	f := nvext.Float(float64(d) / float64(time.Millisecond))
+	return &f
+}
+
+// addExt returns body with our nvext in it. Where the engine sent an nvext of its
+// own, ours is laid over it member by member. A body that is no object comes back
+// as it is.
+func addExt(body []byte, theirs openai.Value, ours *nvext.Response) []byte {
+	if ours.Empty() {
+		return body
+	}
+	value := ours.AppendJSON(nil)
+	if theirs.Kind() == '{' {
+		a, err1 := openai.ParseObject(theirs)
+		b, err2 := openai.ParseObject(value)
+		if err1 == nil && err2 == nil {
+			var edits []openai.Edit
+			for i := range b.Len() {
+				k, v := b.At(i)
+				edits = append(edits, openai.Edit{Key: k, Value: v})
+			}
+			value = a.Edit(edits).Bytes()
+		}
+	}
+	o, err := openai.ParseObject(body)
+	if err != nil {
+		return body
+	}
+	return o.Edit([]openai.Edit{{Key: "nvext", Value: value}}).Bytes()
+}

@@ -1,0 +1,98 @@
+package frontend
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/stator-ai/stator/internal/engine"
+	"github.com/stator-ai/stator/internal/metrics"
+	"github.com/stator-ai/stator/internal/openai"
+	"github.com/stator-ai/stator/internal/router"
+)
+
+// maxUnary is how much of an answer is looked at; what is longer passes unseen.
+const maxUnary = 16 << 20
+
+// relayUnary passes a whole answer on, errors included.
+func (c *call) relayUnary(resp *engine.Response) error {
+	from := &patient{c: c, r: resp.Body}
+	body, err := io.ReadAll(io.LimitReader(from, maxUnary))
+	c.idle.Stop()
+	if err != nil {
+		return c.readError(err)
+	}
+	if resp.Status >= 400 {
+		return c.engineError(resp, body)
+	}
+	now := time.Now()
+	var info openai.ChunkInfo
+	if len(body) < maxUnary {
+		if err := openai.ParseChunk(body, &info); err != nil {
+			c.placement.Done(router.Completed)
+			c.model.Metrics.EngineError(metrics.EngineProtocol)
+			return &openai.Error{Code: openai.CodeEngineError, Err: err, Message: "the engine's answer is not JSON"}
+		}
+		if info.Error != nil {
+			return c.engineError(resp, body)
+		}
+		c.accountWhole(&info)
+		if c.wantsExt() {
+			body = addExt(body, info.NvExt, c.response(now))
+		}
+	}
+	c.copyHeader(resp.Header)
+	c.releaseBody(resp)
+	c.committed = true
+	h := c.w.Header()
+	if len(body) < maxUnary {
+		h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	} else if v := resp.Header["Content-Length"]; len(v) > 0 {
+		h["Content-Length"] = v
+	}
+	c.limitWrite(http.NewResponseController(c.w), now)
+	c.w.WriteHeader(resp.Status)
+	_, err = c.w.Write(body)
+	if err == nil && len(body) == maxUnary {
+		_, err = io.Copy(c.w, from)
+		if from.err != nil && from.err != io.EOF {
+			// Nothing but a broken connection can tell the client now.
+			return fmt.Errorf("%w: %w", errCut, c.readError(from.err))
+		}
+	}
+	if err != nil {
+		c.placement.Done(router.Cancelled)
+		return fmt.Errorf("%w: %w", errClientGone, err)
+	}
+	c.placement.Done(router.Completed)
+	return nil
+}
+
+// patient reads an engine's answer and gives it its time for each part anew.
+type patient struct {
+	c   *call
+	r   io.Reader
+	err error // that ended it
+}
+
+func (p *patient) Read(b []byte) (int, error) {
+	p.c.armIdle()
+	n, err := p.r.Read(b)
+	p.c.idle.Stop()
+	p.err = err
+	return n, err
+}
+
+// accountWhole counts the tokens of a whole answer. When the first of them came
+// nobody knows.
+func (c *call) accountWhole(info *openai.ChunkInfo) {
+	c.placement.FirstToken()
+	if info.Usage == nil {
+		c.tokens = info.Tokens()
+		c.rec.CorrectTokens(c.tokens)
+		c.placement.Output(c.tokens)
+	}
+	c.correct(info.Usage)
+}
