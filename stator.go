@@ -119,7 +119,7 @@ func New(cfg Config, opts ...Option) (*Server, error) {
 		Log:           o.log,
 		Metrics:       s.metrics,
 	})
-	if s.tracing, err = newTracing(cfg.Tracing, o.version, o.log); err != nil {
+	if s.tracing, err = newTracing(cfg.Tracing, o.version); err != nil {
 		return nil, err
 	}
 	front := frontend.Config{
@@ -310,7 +310,14 @@ func (s *Server) Workers() (found, all int) {
 
 // Handler returns the API as a handler, for programs that bring their own
 // listener. Start must have been called.
-func (s *Server) Handler() http.Handler { return s.front }
+func (s *Server) Handler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithCancelCause(r.Context())
+		defer cancel(nil)
+		defer context.AfterFunc(s.running, func() { cancel(context.Cause(s.running)) })()
+		s.front.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
 
 // Drain refuses new requests and waits until those in flight have ended or ctx
 // ends.
@@ -339,6 +346,7 @@ func (s *Server) Close() error {
 	defer cancel()
 	_ = s.front.Drain(told) // those that do not listen lose their connection
 	for _, srv := range s.http {
+		_ = srv.Shutdown(told) // lets the last words out
 		errs = append(errs, srv.Close())
 	}
 	gone, cancel := context.WithTimeout(context.Background(), closeTimeout)

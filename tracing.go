@@ -3,10 +3,8 @@ package stator
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"time"
 
-	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/sdk/resource"
@@ -24,14 +22,10 @@ type tracing struct {
 }
 
 // newTracing returns nil when no collector is configured.
-func newTracing(cfg TracingConfig, version string, log *slog.Logger) (*tracing, error) {
+func newTracing(cfg TracingConfig, version string) (*tracing, error) {
 	if cfg.OTLPEndpoint == "" {
 		return nil, nil
 	}
-	// The exporter reports its troubles to one handler per process.
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
-		log.Warn("trace export failed", "error", err)
-	}))
 	exporter, err := otlptracehttp.New(context.Background(), otlptracehttp.WithEndpointURL(cfg.OTLPEndpoint))
 	if err != nil {
 		return nil, fmt.Errorf("tracing: %w", err)

@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"go.opentelemetry.io/otel"
 
 	"github.com/stator-ai/stator"
 )
@@ -118,7 +119,10 @@ func serve(ctx context.Context, cfg stator.Config, stdout, stderr io.Writer) err
 	defer signal.Stop(signals)
 
 	v, _ := buildVersion()
-	srv, err := stator.New(cfg, stator.WithLogger(newLogger(stderr, cfg.Log)), stator.WithVersion(v))
+	log := newLogger(stderr, cfg.Log)
+	// The trace exporter reports its troubles to one handler per process.
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("trace export failed", "error", err) }))
+	srv, err := stator.New(cfg, stator.WithLogger(log), stator.WithVersion(v))
 	if err != nil {
 		return err
 	}
@@ -154,7 +158,7 @@ func serve(ctx context.Context, cfg stator.Config, stdout, stderr io.Writer) err
 		}
 		return errors.Join(err, srv.Close())
 	case <-signals:
-		return errors.Join(errors.New("stopped while requests were running"), srv.Close())
+		return errors.Join(errors.New("stopped at once"), srv.Close())
 	}
 }
 

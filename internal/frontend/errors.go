@@ -86,12 +86,17 @@ func (c *call) placeError(err error) error {
 	}
 }
 
-// unknownModel says that no worker serves a model, or that one which has not been
-// heard of yet may.
+// unknownModel says that no worker serves a model, or that none has been heard of
+// yet.
 func (s *Server) unknownModel(id string) *openai.Error {
-	if n := len(s.router.Unidentified()); n > 0 {
-		return &openai.Error{Code: openai.CodeModelUnavailable, Param: "model", Message: fmt.Sprintf(
-			"no worker serves the model `%s` so far, and %d of them cannot be reached to ask, please retry later", short(id), n)}
+	waiting := len(s.router.Unidentified())
+	switch _, all := s.router.Workers(); {
+	case waiting > 0 && waiting == all:
+		return &openai.Error{Code: openai.CodeModelUnavailable, Param: "model",
+			Message: "no worker has said yet what it serves, please retry later"}
+	case waiting > 0:
+		return &openai.Error{Code: openai.CodeModelNotFound, Param: "model", Message: fmt.Sprintf(
+			"The model `%s` does not exist; %d of %d workers have not said yet what they serve", short(id), waiting, all)}
 	}
 	return &openai.Error{Code: openai.CodeModelNotFound, Param: "model",
 		Message: "The model `" + short(id) + "` does not exist"}
@@ -154,6 +159,13 @@ func (c *call) refused(resp *engine.Response) error {
 		reason = metrics.RetryGatewayTimeout
 	}
 	return &retryError{worker: worker, reason: reason, err: errorOf(resp.Status, resp.Header, body)}
+}
+
+// nonsense settles an answer that came well enough and means nothing.
+func (c *call) nonsense(err error) error {
+	c.placement.Done(router.Refused)
+	c.model.Metrics.EngineError(metrics.EngineProtocol)
+	return &openai.Error{Code: openai.CodeEngineError, Err: err, Message: err.Error()}
 }
 
 // engineError settles an answer that is an error of the engine, to be passed on.
@@ -228,11 +240,10 @@ func (c *call) finish(err error) {
 	case err == nil:
 	case errors.Is(err, errClientGone):
 		kind, status = metrics.ErrCancelled, 499
-		// Returning would make an empty 200 of it, should anybody listen.
-		defer panic(http.ErrAbortHandler)
+		defer c.abort()
 	case errors.Is(err, errCut):
 		kind, status = metrics.ErrInternal, http.StatusBadGateway
-		defer panic(http.ErrAbortHandler)
+		defer c.abort()
 	default:
 		if !errors.As(err, &e) {
 			e = &openai.Error{Code: openai.CodeInternal, Message: "internal error", Err: err}
@@ -245,6 +256,14 @@ func (c *call) finish(err error) {
 	}
 	c.record(kind, e)
 	c.logLine(status, err)
+}
+
+// abort breaks the client's connection off. Returning instead would end the answer
+// as if it were complete, or make an empty 200 of it, should anybody listen.
+func (c *call) abort() {
+	if c.r.Context().Value(http.ServerContextKey) != nil { // someone recovers
+		panic(http.ErrAbortHandler)
+	}
 }
 
 // record closes the request's metrics.

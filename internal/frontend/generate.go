@@ -57,16 +57,12 @@ type call struct {
 	promptTokens int // as we or the engine count; 0 while nobody has
 }
 
-func (s *Server) chat(w http.ResponseWriter, r *http.Request, key *Key) {
-	s.generate(w, r, openai.Chat, key)
-}
-
-func (s *Server) completions(w http.ResponseWriter, r *http.Request, key *Key) {
-	s.generate(w, r, openai.Completions, key)
-}
-
-// generate serves an inference request.
-func (s *Server) generate(w http.ResponseWriter, r *http.Request, ep openai.Endpoint, key *Key) {
+// generate serves an inference request; the path says of which kind.
+func (s *Server) generate(w http.ResponseWriter, r *http.Request, key *Key) {
+	ep := openai.Chat
+	if r.URL.Path == openai.Completions.Path() {
+		ep = openai.Completions
+	}
 	c := &call{Server: s, w: w, r: r, endpoint: ep, key: key, received: time.Now(), id: requestID(r.Header)}
 	c.ctx, c.cancel = context.WithCancelCause(r.Context())
 	c.startSpan()
@@ -196,9 +192,9 @@ func (c *call) attempt() error {
 	case isTransient(resp.Status):
 		return c.refused(resp)
 	case resp.Status < 200 || resp.Status > 299 && resp.Status < 400 || resp.Status > 599:
-		return c.brokenOff(engine.FailBroken, errStatus)
+		return c.nonsense(errStatus)
 	case isEncoded(resp.Header):
-		return c.brokenOff(engine.FailBroken, errEncoded)
+		return c.nonsense(errEncoded)
 	case resp.Status < 300 && c.req.Stream && isEventStream(resp.Header):
 		return c.relayStream(resp)
 	default:

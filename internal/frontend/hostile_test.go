@@ -138,6 +138,46 @@ func TestLongAnswerThatIsCut(t *testing.T) {
 	}
 }
 
+// TestAnswerThatGrowsPastTheLimit: an answer that was looked at stays one, even if
+// our nvext makes it longer than what is looked at.
+func TestAnswerThatGrowsPastTheLimit(t *testing.T) {
+	rg := newRig(t, rigConfig{fault: func(w http.ResponseWriter, r *http.Request, _ http.Handler) {
+		const head, tail = `{"choices":[],"pad":"`, `"}`
+		io.Copy(io.Discard, r.Body)
+		answer(200, head+strings.Repeat("x", maxUnary-10-len(head)-len(tail))+tail)(w, r)
+	}})
+	resp, body := rg.post(t, "/v1/chat/completions", strings.Replace(hello, `{`, `{"nvext":{"extra_fields":["worker_id"]},`, 1))
+	if resp.StatusCode != 200 || len(body) <= maxUnary || !strings.HasSuffix(body, "}}}") {
+		t.Errorf("status %d, %d bytes, ending in %q", resp.StatusCode, len(body), body[max(0, len(body)-80):])
+	}
+}
+
+// TestClientThatNeverReads: whatever is written has its time limit.
+func TestClientThatNeverReads(t *testing.T) {
+	for name, body := range map[string]string{
+		"query":       strings.Replace(hello, `{`, `{"nvext":{"annotations":["query_instance_id:"]},`, 1),
+		"annotations": strings.Replace(helloStream, `{`, `{"nvext":{"annotations":["token_ids"]},`, 1),
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			rg := newRig(t, rigConfig{front: Config{Limits: Limits{Write: 2 * time.Second}}})
+			conn, err := rg.listen.Dial(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			// Longer than the buffers between the handler and the pipe.
+			body := strings.Replace(body, `"hi"`, `"`+strings.Repeat("hi ", 20000)+`"`, 1)
+			fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+			if rg.Inflight() != 0 || rg.booked() != 0 || rg.body.Load() != 0 {
+				t.Errorf("%s: %d requests, %d slots, %d bytes left", name, rg.Inflight(), rg.booked(), rg.body.Load())
+			}
+			rg.stop()
+		})
+	}
+}
+
 // TestHalfClosedClientGetsNoEmptySuccess: a client that says it will send nothing
 // more counts as gone, and nobody may take that for an answer.
 func TestHalfClosedClientGetsNoEmptySuccess(t *testing.T) {

@@ -45,11 +45,10 @@ func TestPathOfOneRequest(t *testing.T) {
 	want := []string{
 		"frontend.(*Server).ServeHTTP",
 		"frontend.(*Server).dispatch",
-		"frontend.(*Server).chat",
 		"frontend.(*Server).generate",
 		"frontend.(*call).serve",
 		"frontend.(*call).attempt",
-		// and the seventh, openaihttp.(*Engine).Open, which is called now
+		// and then openaihttp.(*Engine).Open and send
 	}
 	if diff := cmp.Diff(want, stack); diff != "" {
 		t.Errorf("path (-want +got):\n%s", diff)

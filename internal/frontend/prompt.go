@@ -2,6 +2,7 @@ package frontend
 
 import (
 	"fmt"
+	"net/http"
 	"strconv"
 	"time"
 
@@ -179,6 +180,7 @@ func (c *call) query() error {
 		NVExt:   ext.AppendJSON(nil),
 	}
 	c.committed = true
+	c.limitWrite(http.NewResponseController(c.w), time.Now())
 	h := c.w.Header()
 	if c.req.Stream {
 		h["Content-Type"], h["Cache-Control"] = eventStream, noCache

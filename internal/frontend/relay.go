@@ -24,7 +24,7 @@ const (
 	// maxEvent is the largest event that is relayed.
 	maxEvent = 16 << 20
 	// afterDone is how long an engine may take to end a stream after [DONE].
-	afterDone = time.Second
+	afterDone = 100 * time.Millisecond
 )
 
 var streamBuffers = sync.Pool{New: func() any { b := make([]byte, streamBuffer); return &b }}
@@ -80,13 +80,13 @@ func (st *stream) run(resp *engine.Response) error {
 		if !ok {
 			continue
 		}
+		now := time.Now()
+		st.limitWrite(st.out, now)
 		if !st.committed {
 			if err := st.begin(resp, &ev); err != nil {
 				return err
 			}
 		}
-		now := time.Now()
-		st.limitWrite(st.out, now)
 		for ; ok; ev, ok = st.scan.Next() {
 			if err := st.relay(now, &ev); err != nil {
 				return st.gone(err)
@@ -282,11 +282,8 @@ func (c *call) brokenOff(failure engine.Failure, err error) *openai.Error {
 	}
 	c.model.Metrics.EngineError(metrics.EngineStream)
 	msg := "the engine ended the answer before it was complete"
-	switch {
-	case errors.Is(err, openai.ErrEventTooLarge):
+	if errors.Is(err, openai.ErrEventTooLarge) {
 		msg = "the engine sent an event larger than " + strconv.Itoa(maxEvent) + " bytes"
-	case errors.Is(err, errEncoded), errors.Is(err, errStatus):
-		msg = err.Error()
 	}
 	return &openai.Error{Code: openai.CodeEngineError, Err: err, Message: msg}
 }

@@ -133,8 +133,8 @@ type route struct {
 func (s *Server) routeTable() map[string]route {
 	exposition := s.metrics.Handler()
 	return map[string]route{
-		"/v1/chat/completions": {post: s.chat, access: api},
-		"/v1/completions":      {post: s.completions, access: api},
+		"/v1/chat/completions": {post: s.generate, access: api},
+		"/v1/completions":      {post: s.generate, access: api},
 		"/v1/models":           {get: s.models, access: api},
 		"/health":              {get: s.health},
 		"/live":                {get: s.live},

@@ -29,7 +29,8 @@ func (c *call) relayUnary(resp *engine.Response) error {
 	}
 	now := time.Now()
 	var info openai.ChunkInfo
-	if len(body) < maxUnary {
+	whole := len(body) < maxUnary
+	if whole {
 		if err := openai.ParseChunk(body, &info); err != nil {
 			c.placement.Done(router.Completed)
 			c.model.Metrics.EngineError(metrics.EngineProtocol)
@@ -47,16 +48,16 @@ func (c *call) relayUnary(resp *engine.Response) error {
 	c.releaseBody(resp)
 	c.committed = true
 	h := c.w.Header()
-	if len(body) < maxUnary {
+	if whole {
 		h["Content-Length"] = []string{strconv.Itoa(len(body))}
 	} else if v := resp.Header["Content-Length"]; len(v) > 0 {
 		h["Content-Length"] = v
 	}
-	c.limitWrite(http.NewResponseController(c.w), now)
+	to := &limited{c: c, out: http.NewResponseController(c.w)}
 	c.w.WriteHeader(resp.Status)
-	_, err = c.w.Write(body)
-	if err == nil && len(body) == maxUnary {
-		_, err = io.Copy(c.w, from)
+	_, err = to.Write(body)
+	if err == nil && !whole {
+		_, err = io.Copy(to, from)
 		if from.err != nil && from.err != io.EOF {
 			// Nothing but a broken connection can tell the client now.
 			return fmt.Errorf("%w: %w", errCut, c.readError(from.err))
@@ -68,6 +69,19 @@ func (c *call) relayUnary(resp *engine.Response) error {
 	}
 	c.placement.Done(router.Completed)
 	return nil
+}
+
+// limited writes to the client and gives it its time for each part anew.
+type limited struct {
+	c   *call
+	out *http.ResponseController
+}
+
+func (l *limited) Write(b []byte) (int, error) {
+	l.c.limitWrite(l.out, time.Now())
+	n, err := l.c.w.Write(b)
+	l.c.unlimitWrite(l.out)
+	return n, err
 }
 
 // patient reads an engine's answer and gives it its time for each part anew.

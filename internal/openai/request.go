@@ -86,6 +86,7 @@ func ParseRequest(ep Endpoint, body []byte) (*Request, error) {
 			nvext = v
 		}
 	}
+	r.Stream = stream.True()
 	if r.Model, err = text("model", model); err != nil {
 		return r, err
 	}
@@ -103,7 +104,6 @@ func ParseRequest(ep Endpoint, body []byte) (*Request, error) {
 	if stream.Present() && stream.Kind() != 't' {
 		return r, typeError("stream", "a boolean", stream)
 	}
-	r.Stream = stream.True()
 	if err := r.streamOptions(options); err != nil {
 		return r, err
 	}

@@ -117,9 +117,6 @@ func (p *Placement) Done(o Outcome) {
 	p.slot.showLoad()
 	p.pool.mu.Unlock()
 	p.pool.metrics.Done(p.outputTokens)
-	if o == Completed {
-		p.slot.worker.answered.Store(p.router.cfg.Now().UnixNano())
-	}
 	if o.inhibits() {
 		p.router.inhibit(p.slot.worker, o)
 	}

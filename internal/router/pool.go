@@ -189,7 +189,7 @@ func (p *pool) explain(r *Router, now time.Time, q *Request, th *Thresholds, cho
 	if p.key.blockSize > 0 {
 		out.TotalBlocks = p.blocksOf(q.PromptTokens)
 	}
-	if len(p.cands) > 1 && r.cfg.Mode != RoundRobin {
+	if several := len(q.Model.pools) > 1; several || len(p.cands) > 1 && r.cfg.Mode != RoundRobin {
 		out.Seed = &r.cfg.Seed
 	}
 	var passed []nvext.Candidate
@@ -228,7 +228,7 @@ func reason(mode Mode, q *Request, n int) nvext.Reason {
 	switch {
 	case q.Pinned:
 		return nvext.ReasonPinned
-	case n == 1:
+	case n == 1 && len(q.Model.pools) == 1:
 		return nvext.ReasonOnly
 	case mode == Random:
 		return nvext.ReasonRandom
@@ -258,18 +258,20 @@ func (p *pool) hasLocked(w kv.WorkerID) bool {
 	return slices.ContainsFunc(p.slots, func(s *slot) bool { return s.target.Worker == w })
 }
 
-// eligible counts the slots that could take q now.
-func (p *pool) eligible(now time.Time, q *Request) int {
+// eligible counts the slots that could take q now, and tells how much the least
+// loaded of them has to do.
+func (p *pool) eligible(now time.Time, q *Request) (n, inflight int) {
 	th := p.thresholds.Load()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := 0
+	inflight = math.MaxInt
 	for _, s := range p.slots {
 		if s.state(now, q, th) == nvext.StateEligible {
 			n++
+			inflight = min(inflight, s.load.inflight)
 		}
 	}
-	return n
+	return n, inflight
 }
 
 func (p *pool) intN(n int) int {
@@ -297,13 +299,15 @@ func (p *pool) admit(w *worker, rank uint32, m *engine.Model, gauges *metrics.Wo
 	return s
 }
 
-// models calls f for what each slot's engine said about the model.
-func (p *pool) models(f func(*engine.Model)) {
+// models calls f for what each slot's engine said about the model and returns how
+// many slots there are.
+func (p *pool) models(f func(*engine.Model)) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, s := range p.slots {
 		f(&s.model)
 	}
+	return len(p.slots)
 }
 
 // retain takes out the worker's slots that do not stay. Models stay known, so

@@ -142,7 +142,7 @@ func (r *Router) place(now time.Time, q *Request) (*Placement, error) {
 		pools = pools[i : i+1]
 	}
 	if len(pools) > 1 {
-		pools = drawn(now, q, pools)
+		pools = r.cfg.Mode.order(now, q, pools)
 	}
 	err := ErrNoWorkers
 	for i, p := range pools {
@@ -157,26 +157,30 @@ func (r *Router) place(now time.Time, q *Request) (*Placement, error) {
 	return nil, err
 }
 
-// drawn returns the pools with one of them drawn to the front, by its number of
-// eligible ranks.
-func drawn(now time.Time, q *Request, pools []*pool) []*pool {
-	weights := make([]int, len(pools))
-	total := 0
-	for i, p := range pools {
-		weights[i] = p.eligible(now, q)
-		total += weights[i]
-	}
+// order returns the pools with the one to try first in front: by load where the
+// mode goes by load, else drawn by the number of ranks that could take q.
+func (m Mode) order(now time.Time, q *Request, pools []*pool) []*pool {
 	pools = slices.Clone(pools)
+	weights := make([]int, len(pools))
+	total, best, least := 0, 0, math.MaxInt
+	for i, p := range pools {
+		n, inflight := p.eligible(now, q)
+		weights[i] = n
+		total += n
+		if n > 0 && inflight < least {
+			best, least = i, inflight
+		}
+	}
 	if total == 0 {
 		return pools
 	}
-	k := pools[0].intN(total)
-	for i, w := range weights {
-		if k -= w; k < 0 {
-			pools[0], pools[i] = pools[i], pools[0]
-			break
+	if m != LeastLoaded && m != PowerOfTwo {
+		k := pools[0].intN(total)
+		for best = 0; k >= weights[best]; best++ {
+			k -= weights[best]
 		}
 	}
+	pools[0], pools[best] = pools[best], pools[0]
 	return pools
 }
 

@@ -521,6 +521,46 @@ func TestPoolThatCannotServeIsPassedOver(t *testing.T) {
 	})
 }
 
+func TestLeastLoadedLooksIntoAllPools(t *testing.T) {
+	r := New(Config{Mode: LeastLoaded, Seed: 7})
+	t.Cleanup(r.Close)
+	for i, bs := range []int{16, 32} {
+		if err := r.Add(Spec{ID: kv.WorkerID(i + 1), Engine: &stubEngine{models: []engine.Model{{ID: "m", BlockSize: bs}}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.WaitChecked(t.Context())
+	m, _ := r.Lookup("m")
+	for range 10 {
+		mustPlace(t, r, &Request{Model: m, Pinned: true, Pin: 1})
+	}
+	for range 10 {
+		p := mustPlace(t, r, &Request{Model: m, Explain: true})
+		if p.Last().Target.Worker != 2 || p.Routing.Reason == nvext.ReasonOnly {
+			t.Fatalf("placed on %v for the reason %q while the other worker had less to do", p.Last().Target, p.Routing.Reason)
+		}
+	}
+}
+
+func TestEmptiedPoolIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, m, engines := fleet(t, Config{}, 1, engine.Model{BlockSize: 16})
+		engines[0].down.Store(true)
+		time.Sleep(20 * time.Second)
+		engines[0].models = []engine.Model{{ID: "m", BlockSize: 32}}
+		engines[0].down.Store(false)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		m, err := r.Lookup(m.ID)
+		if err != nil || len(m.pools) != 1 || m.pools[0].key.blockSize != 32 {
+			t.Fatalf("after a restart with another block size: %d pools, %v", len(m.pools), err)
+		}
+		if _, err := r.Place(t.Context(), &Request{Model: m, Allowed: []uint64{9}}); !errors.Is(err, ErrNoneAllowed) {
+			t.Errorf("got %v, want ErrNoneAllowed", err)
+		}
+	})
+}
+
 func TestPinsDoNotTakeTurns(t *testing.T) {
 	r, m, _ := fleet(t, Config{Mode: RoundRobin}, 2, engine.Model{})
 	var got []kv.WorkerID

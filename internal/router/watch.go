@@ -46,7 +46,7 @@ type worker struct {
 	index          int // in the order of Add
 	discovered     atomic.Bool
 	inhibitedUntil atomic.Int64 // Unix nanoseconds; 0 = not
-	answered       atomic.Int64 // Unix nanoseconds of the last answer; 0 = none
+	answered       atomic.Int64 // Unix nanoseconds of the last first token; 0 = none
 	info           atomic.Pointer[engine.Info]
 	wake           chan struct{} // of size one: probe now
 	checked        chan struct{} // closed after the first check
@@ -147,6 +147,7 @@ func (r *Router) watch(w *worker) {
 		case <-w.wake:
 		case <-timer.C:
 		}
+		began := r.cfg.Now()
 		err := r.check(w)
 		if r.ctx.Err() != nil {
 			return
@@ -157,8 +158,8 @@ func (r *Router) watch(w *worker) {
 			failures = 0
 		case engine.IsLocal(err):
 			r.cfg.Log.Error("cannot look after workers", "error", err)
-		case r.answered(w) && isTimeout(err):
-			// It is busy answering, and its health route has to wait.
+		case isTimeout(err) && w.answered.Load() > began.UnixNano():
+			wait = min(retryInterval, wait) // it is busy answering, and its health route has to wait
 		default:
 			failures++
 			wait = min(retryInterval, wait)
@@ -167,12 +168,6 @@ func (r *Router) watch(w *worker) {
 		w.once.Do(func() { close(w.checked) })
 		timer.Reset(wait)
 	}
-}
-
-// answered reports whether the worker answered a request lately.
-func (r *Router) answered(w *worker) bool {
-	last := w.answered.Load()
-	return last != 0 && r.cfg.Now().UnixNano()-last < int64(2*r.cfg.ProbeInterval)
 }
 
 func isTimeout(err error) bool {
@@ -305,8 +300,9 @@ func (r *Router) summarizeLocked(old *Model) {
 	m.ContextLength, m.Tokenizer = 0, ""
 	var info metrics.Info
 	first := true
-	for _, p := range m.pools {
-		p.models(func(em *engine.Model) {
+	m.pools = nil
+	for _, p := range old.pools {
+		n := p.models(func(em *engine.Model) {
 			m.ContextLength = max(m.ContextLength, em.ContextLength)
 			if first {
 				m.Tokenizer, first = em.Tokenizer, false
@@ -317,6 +313,11 @@ func (r *Router) summarizeLocked(old *Model) {
 			info.MaxNumBatchedTokens = max(info.MaxNumBatchedTokens, em.MaxBatchedTokens)
 			info.KVCacheBlockSize = max(info.KVCacheBlockSize, em.BlockSize)
 		})
+		if n > 0 {
+			m.pools = append(m.pools, p)
+		} else {
+			p.metrics.Close() // its ranks have left; what is booked ends by itself
+		}
 	}
 	info.ContextLength = m.ContextLength
 	m.Metrics.SetInfo(info)

@@ -168,6 +168,27 @@ func Run(t *testing.T, open func(t *testing.T, url string) engine.Engine) {
 			t.Errorf("the engine saw %d requests on %d connections, want 2 on 1", r, c)
 		}
 	})
+	t.Run("a request that the engine answered with nonsense is not sent again", func(t *testing.T) {
+		var requests atomic.Int32
+		e := open(t, "http://"+raw(t, func(c net.Conn) {
+			for readRequest(c) {
+				if requests.Add(1) == 2 {
+					io.WriteString(c, "HTTP/1.1 2xx nonsense\r\n\r\n")
+					return
+				}
+				io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+			}
+		}))
+		defer e.Close()
+		resp := mustOpen(t, e, engine.Target{Worker: 1}, request(t, `{"a":1}`))
+		io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+		_, err := e.Open(t.Context(), engine.Target{Worker: 1}, request(t, `{"a":1}`))
+		wantFailure(t, err, engine.FailBroken)
+		if n := requests.Load(); n != 2 {
+			t.Errorf("the engine saw %d requests, want 2", n)
+		}
+	})
 	t.Run("an idle time-out is told from a cancellation", func(t *testing.T) {
 		e := serve(t, open, func(w http.ResponseWriter, r *http.Request) {
 			io.Copy(io.Discard, r.Body)

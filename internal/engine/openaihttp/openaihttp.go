@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/zeebo/xxh3"
@@ -178,11 +179,15 @@ func (e *Engine) Open(ctx context.Context, t engine.Target, r *engine.Request) (
 // send makes one try. stale reports that it failed on a kept-alive connection so
 // soon that the engine cannot have seen the request.
 func (e *Engine) send(ctx context.Context, path string, h http.Header, body *upload) (resp *http.Response, stale bool, err error) {
-	var reused bool
-	var start time.Time
-	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) {
-		reused, start = i.Reused, time.Now()
-	}})
+	var (
+		reused   bool
+		start    time.Time
+		answered atomic.Bool // set by another goroutine
+	)
+	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn:              func(i httptrace.GotConnInfo) { reused, start = i.Reused, time.Now() },
+		GotFirstResponseByte: func() { answered.Store(true) },
+	})
 	req := (&http.Request{
 		Method:        http.MethodPost,
 		URL:           e.route(path),
@@ -197,7 +202,7 @@ func (e *Engine) send(ctx context.Context, path string, h http.Header, body *upl
 	}).WithContext(traced)
 	resp, err = e.transport.RoundTrip(req)
 	if err != nil {
-		return nil, reused && time.Since(start) < replayWindow, err
+		return nil, reused && !answered.Load() && time.Since(start) < replayWindow, err
 	}
 	// The transport keeps the request for as long as the answer runs. It does
 	// not send it again now; without this the whole body would stay in memory.
