@@ -31,6 +31,7 @@ type call struct {
 	key      *Key // nil without keys
 	id       string
 	received time.Time
+	arrived  time.Time  // when the body was all there
 	span     trace.Span // nil without tracing
 
 	ctx    context.Context
@@ -86,7 +87,7 @@ func (c *call) serve() error {
 		return err
 	}
 	c.describe()
-	c.metrics.Stage(metrics.StagePreprocess, time.Since(c.received))
+	c.metrics.Stage(metrics.StagePreprocess, time.Since(c.arrived))
 	if c.placing.QueryOnly {
 		return c.query()
 	}
@@ -111,6 +112,7 @@ func (c *call) decode() error {
 	if err != nil {
 		return err
 	}
+	c.arrived = time.Now()
 	c.req, err = openai.ParseRequest(c.endpoint, body)
 	if c.req != nil { // as far as it could be read
 		c.model, _ = c.router.Lookup(c.req.Model)
@@ -254,5 +256,11 @@ func isTransient(status int) bool {
 	return status == http.StatusBadGateway || status == http.StatusServiceUnavailable || status == http.StatusGatewayTimeout
 }
 
-// errStatus is the error of an engine that redirects, or has made a status up.
-var errStatus = errors.New("the engine answered with a status that makes no sense here")
+// What makes an answer nonsense.
+var (
+	// errStatus: the engine redirects, or has made a status up.
+	errStatus = errors.New("the engine answered with a status that makes no sense here")
+	// errEncoded: the engine compresses what it must not.
+	errEncoded = errors.New("the engine's answer is compressed, although identity was asked for")
+	errNotJSON = errors.New("the engine's answer is not JSON")
+)

@@ -1,7 +1,6 @@
 package frontend
 
 import (
-	"errors"
 	"maps"
 	"net/http"
 	"strings"
@@ -33,9 +32,6 @@ var userAgent = []string{"stator"}
 func isEventStream(h http.Header) bool {
 	return strings.HasPrefix(h.Get("Content-Type"), "text/event-stream")
 }
-
-// errEncoded is the error of an engine that compresses what it must not.
-var errEncoded = errors.New("the engine's answer is compressed, although identity was asked for")
 
 func isEncoded(h http.Header) bool {
 	e := h.Get("Content-Encoding")

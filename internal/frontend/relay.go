@@ -197,8 +197,7 @@ func (c *call) account(now time.Time, info *openai.ChunkInfo) {
 
 // correct replaces what was counted by what the engine says.
 func (c *call) correct(u *openai.Usage) {
-	const absurd = 1 << 31 // more than any context
-	if u == nil || u.Prompt >= absurd || u.Completion >= absurd {
+	if !c.usable(u) {
 		return
 	}
 	c.promptTokens = int(u.Prompt)
@@ -211,6 +210,13 @@ func (c *call) correct(u *openai.Usage) {
 		c.rec.CorrectTokens(delta)
 		c.placement.Output(delta)
 	}
+}
+
+// usable reports whether u is there and not absurd: more than any context holds
+// would spoil the counters for good.
+func (c *call) usable(u *openai.Usage) bool {
+	const absurd = 1 << 31
+	return u != nil && u.Prompt < absurd && u.Completion < absurd
 }
 
 // end settles a stream that is over: after [DONE] when err is nil, else after

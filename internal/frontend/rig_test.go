@@ -122,6 +122,26 @@ func TestBusyServerIsReady(t *testing.T) {
 	})
 }
 
+// TestWholeAnswersHaveNoLatencies: when the tokens of a unary answer came is not
+// known, and its whole duration is no substitute.
+func TestWholeAnswersHaveNoLatencies(t *testing.T) {
+	rg := newRig(t, rigConfig{sim: simserver.Config{BlockSize: 2}})
+	rg.post(t, "/v1/chat/completions", hello)
+	_, text := rg.get(t, "/metrics")
+	for _, want := range []string{
+		`dynamo_frontend_time_to_first_token_seconds_count{model="stator-sim"} 0`,
+		`dynamo_frontend_inter_token_latency_seconds_count{model="stator-sim"} 0`,
+		`dynamo_frontend_output_tokens_total{model="stator-sim"} 3`,
+		`dynamo_component_router_time_to_first_token_seconds_count{dynamo_component="backend",dynamo_namespace="dynamo",model="stator-sim",router_id="0"} 0`,
+		`dynamo_component_router_inter_token_latency_seconds_count{dynamo_component="backend",dynamo_namespace="dynamo",model="stator-sim",router_id="0"} 0`,
+		`dynamo_component_router_output_sequence_tokens_sum{dynamo_component="backend",dynamo_namespace="dynamo",model="stator-sim",router_id="0"} 3`,
+	} {
+		if !strings.Contains(text, want+"\n") {
+			t.Errorf("/metrics lacks %s", want)
+		}
+	}
+}
+
 // TestEveryHistogramIsFed sends what traffic there is and looks for histograms
 // that nobody feeds.
 func TestEveryHistogramIsFed(t *testing.T) {

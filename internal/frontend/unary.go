@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/stator-ai/stator/internal/engine"
-	"github.com/stator-ai/stator/internal/metrics"
 	"github.com/stator-ai/stator/internal/openai"
 	"github.com/stator-ai/stator/internal/router"
 )
@@ -32,9 +31,7 @@ func (c *call) relayUnary(resp *engine.Response) error {
 	whole := len(body) < maxUnary
 	if whole {
 		if err := openai.ParseChunk(body, &info); err != nil {
-			c.placement.Done(router.Completed)
-			c.model.Metrics.EngineError(metrics.EngineProtocol)
-			return &openai.Error{Code: openai.CodeEngineError, Err: err, Message: "the engine's answer is not JSON"}
+			return c.nonsense(errNotJSON)
 		}
 		if info.Error != nil {
 			return c.engineError(resp, body)
@@ -99,14 +96,14 @@ func (p *patient) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// accountWhole counts the tokens of a whole answer. When the first of them came
-// nobody knows.
+// accountWhole counts the tokens of a whole answer. When each of them came nobody
+// knows, so no latency is derived from it.
 func (c *call) accountWhole(info *openai.ChunkInfo) {
-	c.placement.FirstToken()
-	if info.Usage == nil {
-		c.tokens = info.Tokens()
-		c.rec.CorrectTokens(c.tokens)
-		c.placement.Output(c.tokens)
+	c.tokens = info.Tokens()
+	if c.usable(info.Usage) {
+		c.tokens = int(info.Usage.Completion)
 	}
+	c.rec.CorrectTokens(c.tokens)
+	c.placement.Whole(c.tokens)
 	c.correct(info.Usage)
 }

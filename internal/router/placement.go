@@ -81,6 +81,13 @@ func (p *Placement) Output(n int) {
 	p.slot.showLoad()
 }
 
+// Whole says that the answer came at once, with n tokens. It takes the place of
+// FirstToken and Output where they cannot be told apart.
+func (p *Placement) Whole(n int) {
+	p.outputTokens = n
+	p.slot.worker.answered.Store(p.router.cfg.Now().UnixNano())
+}
+
 // Outcome is how a request ended.
 type Outcome uint8
 

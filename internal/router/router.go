@@ -131,7 +131,7 @@ func (r *Router) Place(ctx context.Context, q *Request) (*Placement, error) {
 }
 
 // place tries the model's pools: the one with the pinned worker, or all of them
-// in an order drawn by how many of their ranks could take q.
+// one after another.
 func (r *Router) place(now time.Time, q *Request) (*Placement, error) {
 	pools := q.Model.pools
 	if q.Pinned {

@@ -32,11 +32,10 @@ type Config struct {
 	APIKey string
 	// Dial, if set, replaces TCP; in-memory engines use it.
 	Dial func(ctx context.Context) (net.Conn, error)
-	// ConnectTimeout bounds dialling and the TLS handshake; 0 means 5 s.
-	ConnectTimeout time.Duration
-	// TLS is used for https URLs; nil means the system's defaults.
-	TLS *tls.Config
 }
+
+// connectTimeout bounds dialling, and the TLS handshake after it.
+const connectTimeout = 5 * time.Second
 
 // maxRanks bounds what a server may claim to have.
 const maxRanks = 1024
@@ -102,11 +101,7 @@ func New(cfg Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	timeout := cfg.ConnectTimeout
-	if timeout == 0 {
-		timeout = 5 * time.Second
-	}
-	dialer := &net.Dialer{Timeout: timeout, KeepAlive: 15 * time.Second}
+	dialer := &net.Dialer{Timeout: connectTimeout, KeepAlive: 15 * time.Second}
 	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := dialer.DialContext(ctx, network, addr)
 		if tcp, ok := c.(*net.TCPConn); ok {
@@ -124,8 +119,7 @@ func New(cfg Config) (*Engine, error) {
 		compl:  below(base, "/v1/completions"),
 		transport: &http.Transport{
 			DialContext:         dial,
-			TLSClientConfig:     cfg.TLS,
-			TLSHandshakeTimeout: timeout,
+			TLSHandshakeTimeout: connectTimeout,
 			DisableCompression:  true,
 			MaxIdleConnsPerHost: 4096,
 			IdleConnTimeout:     idleTimeout,

@@ -2,6 +2,7 @@ package openaihttp
 
 import (
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -126,6 +127,22 @@ func TestProbeWithoutAHealthRoute(t *testing.T) {
 	}
 	if err := open(t, srv.URL+"/other").Probe(t.Context()); err == nil {
 		t.Error("a server with neither route: no error")
+	}
+}
+
+// TestUntrustedCertificate: a handshake that fails is a failure to connect, since
+// nothing of the request was sent.
+func TestUntrustedCertificate(t *testing.T) {
+	srv := httptest.NewUnstartedServer(http.NotFoundHandler())
+	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
+	srv.StartTLS()
+	defer srv.Close()
+	e := open(t, srv.URL)
+	defer e.Close()
+	o, _ := openai.ParseObject([]byte(`{}`))
+	_, err := e.Open(t.Context(), engine.Target{Worker: 1}, &engine.Request{Path: "/v1/completions", Body: &o})
+	if got := engine.FailureOf(t.Context(), err); got != engine.FailConnect {
+		t.Errorf("%v is a failure of kind %s, want connect", err, got)
 	}
 }
 
