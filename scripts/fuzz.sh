@@ -16,9 +16,23 @@ targets=$(grep -rE --include='*_test.go' -o '^func Fuzz[A-Za-z0-9_]*' . |
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
+
+# fuzz DIR NAME runs one target. Before Go 1.27 the end of the fuzzing time itself
+# may be reported as a failure, without an input (go.dev/issue/75804): then the
+# target runs again. A finding always comes with its input.
+fuzz() {
+	local try
+	for try in 1 2 3; do
+		"$go" test -run '^$' -fuzz "^$2\$" -fuzztime "$time" "$1" >"$log" 2>&1 && return
+		grep -q '^    context deadline exceeded$' "$log" && ! grep -qE 'Failing input|panic:' "$log" || return 1
+		echo "fuzz $1 $2: ended by its own deadline on try $try"
+	done
+	return 1
+}
+
 failed=0
 while read -r dir name; do
-	if "$go" test -run '^$' -fuzz "^$name\$" -fuzztime "$time" "$dir" >"$log" 2>&1; then
+	if fuzz "$dir" "$name"; then
 		echo "fuzz $dir $name: $time without a failure"
 	else
 		failed=1
