@@ -23,10 +23,10 @@ var layers = [][]string{
 	{"bench"},
 	{"cmd/stator"},
 	{"."},
-	{"internal/frontend"},
+	{"internal/frontend", "internal/replay"},
 	{"internal/router"},
-	{"internal/engine/openaihttp", "internal/engine/enginetest", "internal/kvindex", "internal/sched", "internal/thompson", "internal/simserver"},
-	{"internal/engine", "internal/tokenize", "internal/simengine", "trie"},
+	{"internal/engine/openaihttp", "internal/engine/enginetest", "internal/kvindex", "internal/sched", "internal/thompson", "internal/simserver", "internal/trace/tracetest"},
+	{"internal/engine", "internal/tokenize", "internal/simengine", "internal/trace", "trie"},
 	{"internal/kv", "internal/openai", "internal/metrics", "nvext"},
 }
 
