@@ -18,17 +18,29 @@ type Routing struct {
 	Reason Reason `json:"reason"`
 	// Chosen is the candidate that got the request, as it was when chosen.
 	Chosen Candidate `json:"chosen"`
-	// Candidates are at most [MaxCandidates] of those considered, the best first
-	// and those that could not be chosen last. Chosen need not be among them.
+	// Candidates are those considered, the best first and those that could not be
+	// chosen last: all of them in a trace, elsewhere at most [MaxCandidates], so
+	// that Chosen need not be among them.
 	Candidates []Candidate `json:"candidates,omitempty"`
 	// Considered is how many candidates there were before the list was cut.
 	Considered int `json:"considered"`
 	// Tied is how many candidates shared the best score, if more than one did.
 	Tied int `json:"tied,omitzero"`
-	// Seed is that of the random source, where chance had a part: with it and the
-	// same inputs the choice comes out the same. A string in JSON, since it may
-	// not fit a JavaScript number.
+	// Seed is that of the random source, where chance had a part: with it,
+	// Decision and the same candidates the choice comes out the same. A string in
+	// JSON, since it may not fit a JavaScript number.
 	Seed *uint64 `json:"seed,string,omitzero"`
+	// Decision is the ordinal of this decision in its router. Set with Seed: each
+	// decision has a random source of its own, made from the two.
+	Decision uint64 `json:"decision,omitzero"`
+	// Turn is how many turns there were before this one, where candidates take
+	// turns: of n that could be chosen, in the order of worker and rank, the one
+	// at Turn modulo n is next.
+	Turn uint64 `json:"turn,omitzero"`
+	// Pools are the groups of alike ranks that the model has, where there are
+	// several and the choice fell on one of them first. Candidates are those of
+	// the chosen pool.
+	Pools []Pool `json:"pools,omitzero"`
 	// Attempt is 1 for the first placement, more after a retry or a migration.
 	Attempt int `json:"attempt"`
 	// QueueWaitMS is the time spent in the router's queue.
@@ -42,7 +54,7 @@ type Routing struct {
 	PredictedCachedTokens int `json:"predicted_cached_tokens"`
 }
 
-// MaxCandidates is how many candidates an explanation lists besides the chosen.
+// MaxCandidates is how many candidates a client is shown besides the chosen.
 const MaxCandidates = 8
 
 // Reason is what decided a placement.
@@ -81,7 +93,21 @@ const (
 	StateExcluded State = "excluded"
 	// StateNotAllowed is not among the workers the request allows.
 	StateNotAllowed State = "not_allowed"
+	// StateNotPinned would do, but the request names another worker or rank.
+	StateNotPinned State = "not_pinned"
 )
+
+// Pool is a group of ranks that serve a model alike, in the eyes of a decision.
+type Pool struct {
+	// BlockSize is the number of tokens in its KV blocks; 0 if unknown.
+	BlockSize int `json:"block_size"`
+	// Eligible is how many of its ranks could be chosen.
+	Eligible int `json:"eligible"`
+	// Inflight is how many requests the least loaded of these was working on.
+	Inflight int `json:"inflight"`
+	// Chosen marks the pool that got the request.
+	Chosen bool `json:"chosen,omitzero"`
+}
 
 // Candidate is one rank of one worker in the eyes of a decision.
 //

@@ -338,6 +338,7 @@ var nvextSchemas = map[string]any{
 	"WorkerIDs":          nvext.WorkerIDs{},
 	"Timing":             nvext.Timing{},
 	"Routing":            nvext.Routing{},
+	"RoutingPool":        nvext.Pool{},
 	"Candidate":          nvext.Candidate{},
 	"Term":               nvext.Term{},
 }

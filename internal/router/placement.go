@@ -44,6 +44,10 @@ func (p *Placement) Legs() []Leg { return []Leg{p.leg} }
 // Last returns the leg that answers the client.
 func (p *Placement) Last() *Leg { return &p.leg }
 
+// BlockSize returns how many tokens a KV block has where the request runs; 0 if
+// that is not known.
+func (p *Placement) BlockSize() int { return p.pool.key.blockSize }
+
 // FirstToken says that the prompt has been computed. Repeats are ignored.
 func (p *Placement) FirstToken() {
 	if p.decoding || p.released.Load() {

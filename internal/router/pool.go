@@ -30,12 +30,13 @@ type pool struct {
 	thresholds *atomic.Pointer[Thresholds] // of the model
 	metrics    *metrics.Router
 
-	mu    sync.Mutex
-	slots []*slot // sorted by (worker, rank)
-	rng   *rand.Rand
-	turn  uint64      // of round robin
-	pins  uint64      // the same for requests that name their worker
-	cands []candidate // scratch
+	mu     sync.Mutex
+	slots  []*slot     // sorted by (worker, rank)
+	chance rand.PCG    // seeded anew for each decision
+	rng    *rand.Rand  // over chance
+	turn   uint64      // of round robin
+	pins   uint64      // the same for requests that name their worker
+	cands  []candidate // scratch
 }
 
 // slot is one rank in a pool. Its load is guarded by the pool's mutex; a slot
@@ -76,22 +77,39 @@ func (s *slot) wanted(q *Request) bool {
 }
 
 // place chooses a slot for q and books it.
-func (p *pool) place(r *Router, now time.Time, q *Request) (*Placement, error) {
+func (p *pool) place(r *Router, now time.Time, q *Request, d decision) (*Placement, error) {
 	th := p.thresholds.Load()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
 	p.cands = p.cands[:0]
 	var blocked [4]int // why slots were passed over, by blockedBy
+	// What is recorded is what was seen: workers fail and recover meanwhile, so
+	// that a second look may see something else.
+	var seen []nvext.Candidate
+	explain := q.Explain || q.ExplainAll
+	if explain {
+		seen = make([]nvext.Candidate, 0, len(p.slots))
+	}
 	for i, s := range p.slots {
-		if !s.wanted(q) {
+		wanted := s.wanted(q)
+		if !wanted && !explain {
 			continue
 		}
-		if st := s.state(now, q, th); st != nvext.StateEligible {
+		st := s.state(now, q, th)
+		switch {
+		case !wanted:
+			if st == nvext.StateEligible {
+				st = nvext.StateNotPinned
+			}
+		case st == nvext.StateEligible:
+			p.cands = append(p.cands, candidate{slot: i, inflight: s.load.inflight})
+		default:
 			blocked[blockedBy(st)]++
-			continue
 		}
-		p.cands = append(p.cands, candidate{slot: i, inflight: s.load.inflight})
+		if explain && st != StateGone {
+			seen = append(seen, s.candidate(st))
+		}
 	}
 	if len(p.cands) == 0 {
 		return nil, p.refuse(q, blocked)
@@ -100,12 +118,13 @@ func (p *pool) place(r *Router, now time.Time, q *Request) (*Placement, error) {
 	if q.Pinned {
 		turn = &p.pins
 	}
+	p.chance.Seed(r.cfg.Seed, d.ordinal)
 	chosen := pick(r.cfg.Mode, *turn, p.rng, p.cands)
 	s := p.slots[p.cands[chosen].slot]
 	pl := &Placement{pool: p, router: r, slot: s, promptTokens: max(q.PromptTokens, 0)}
 	pl.leg = Leg{Phase: nvext.Aggregated, Target: s.target, Engine: s.worker.Engine, Ranked: s.model.Ranks > 1}
-	if q.Explain {
-		pl.Routing = p.explain(r, now, q, th, s)
+	if explain {
+		pl.Routing = p.explain(r, q, d, *turn, s, seen)
 	}
 	if q.QueryOnly {
 		pl.released.Store(true)
@@ -175,9 +194,23 @@ func (p *pool) refuse(q *Request, blocked [4]int) error {
 	return err
 }
 
-// explain records the decision: the chosen slot, and up to nvext.MaxCandidates of
-// all, those that could be chosen first.
-func (p *pool) explain(r *Router, now time.Time, q *Request, th *Thresholds, chosen *slot) *nvext.Routing {
+// candidate returns s as a decision sees it, not scored.
+func (s *slot) candidate(st nvext.State) nvext.Candidate {
+	return nvext.Candidate{
+		WorkerID:            uint64(s.target.Worker),
+		DPRank:              s.target.Rank,
+		State:               st,
+		Inflight:            s.load.inflight,
+		ActivePrefillTokens: int64(s.load.prefillTokens),
+		ActiveDecodeBlocks:  int64(s.load.activeBlocks),
+		Score:               nvext.Float(math.NaN()),
+	}
+}
+
+// explain records the decision: the chosen slot, and all or at most
+// nvext.MaxCandidates of those that were seen, those that could be chosen first.
+// It keeps seen.
+func (p *pool) explain(r *Router, q *Request, d decision, turn uint64, chosen *slot, seen []nvext.Candidate) *nvext.Routing {
 	out := &nvext.Routing{
 		RequestID: q.ID,
 		Model:     q.Model.ID,
@@ -185,42 +218,42 @@ func (p *pool) explain(r *Router, now time.Time, q *Request, th *Thresholds, cho
 		Policy:    string(r.cfg.Mode),
 		Reason:    reason(r.cfg.Mode, q, len(p.cands)),
 		Attempt:   q.Attempt + 1,
+		Chosen:    chosen.candidate(nvext.StateEligible),
 	}
 	if p.key.blockSize > 0 {
 		out.TotalBlocks = p.blocksOf(q.PromptTokens)
 	}
-	if several := len(q.Model.pools) > 1; several || len(p.cands) > 1 && r.cfg.Mode != RoundRobin {
-		out.Seed = &r.cfg.Seed
+	if r.cfg.Mode == RoundRobin {
+		out.Turn = turn
 	}
-	var passed []nvext.Candidate
-	for _, s := range p.slots {
-		st := s.state(now, q, th)
-		if st == StateGone {
-			continue
-		}
-		out.Considered++
-		c := nvext.Candidate{
-			WorkerID:            uint64(s.target.Worker),
-			DPRank:              s.target.Rank,
-			State:               st,
-			Inflight:            s.load.inflight,
-			ActivePrefillTokens: int64(s.load.prefillTokens),
-			ActiveDecodeBlocks:  int64(s.load.activeBlocks),
-			Score:               nvext.Float(math.NaN()),
-		}
-		switch {
-		case s == chosen:
-			out.Chosen = c
-			out.Candidates = append(out.Candidates, c)
-		case st == nvext.StateEligible && s.wanted(q):
-			out.Candidates = append(out.Candidates, c)
-		default:
-			passed = append(passed, c)
+	if d.pools != nil {
+		out.Pools = slices.Clone(d.pools)
+		was := &out.Pools[d.pool]
+		was.Chosen = true
+		if was.Eligible == 0 { // none had anything to offer a moment ago
+			was.Eligible = len(p.cands)
 		}
 	}
-	out.Candidates = append(out.Candidates, passed...)
-	out.Candidates = out.Candidates[:min(len(out.Candidates), nvext.MaxCandidates)]
+	if d.pools != nil || len(p.cands) > 1 && r.cfg.Mode != RoundRobin {
+		out.Seed, out.Decision = &r.cfg.Seed, d.ordinal
+	}
+	if len(p.cands) < len(seen) {
+		slices.SortStableFunc(seen, func(a, b nvext.Candidate) int {
+			return cmp.Compare(passedOver(a.State), passedOver(b.State))
+		})
+	}
+	out.Candidates, out.Considered = seen, len(seen)
+	if !q.ExplainAll {
+		out.Candidates = seen[:min(len(seen), nvext.MaxCandidates)]
+	}
 	return out
+}
+
+func passedOver(s nvext.State) int {
+	if s == nvext.StateEligible {
+		return 0
+	}
+	return 1
 }
 
 // reason says what decided when n ranks could be chosen.
@@ -258,26 +291,21 @@ func (p *pool) hasLocked(w kv.WorkerID) bool {
 	return slices.ContainsFunc(p.slots, func(s *slot) bool { return s.target.Worker == w })
 }
 
-// eligible counts the slots that could take q now, and tells how much the least
-// loaded of them has to do.
-func (p *pool) eligible(now time.Time, q *Request) (n, inflight int) {
+// standing returns what p could do for q now.
+func (p *pool) standing(now time.Time, q *Request) nvext.Pool {
+	out := nvext.Pool{BlockSize: p.key.blockSize}
 	th := p.thresholds.Load()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	inflight = math.MaxInt
 	for _, s := range p.slots {
 		if s.state(now, q, th) == nvext.StateEligible {
-			n++
-			inflight = min(inflight, s.load.inflight)
+			if out.Eligible == 0 || s.load.inflight < out.Inflight {
+				out.Inflight = s.load.inflight
+			}
+			out.Eligible++
 		}
 	}
-	return n, inflight
-}
-
-func (p *pool) intN(n int) int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.rng.IntN(n)
+	return out
 }
 
 // admit returns the slot of a worker's rank, entered in its place if it is new,

@@ -49,6 +49,8 @@ type Router struct {
 	workers map[kv.WorkerID]*worker
 	order   []*worker // in the order they were added
 
+	decisions atomic.Uint64 // how many there were
+
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
@@ -104,8 +106,10 @@ type Request struct {
 	Exclude []kv.WorkerID
 	// QueryOnly asks where the request would run; nothing is booked.
 	QueryOnly bool
-	// Explain asks for Placement.Routing.
-	Explain bool
+	// Explain asks for Placement.Routing, with at most nvext.MaxCandidates
+	// candidates; ExplainAll asks for it with all of them.
+	Explain    bool
+	ExplainAll bool
 	// Attempt counts the placements of this request before this one.
 	Attempt int
 }
@@ -130,58 +134,61 @@ func (r *Router) Place(ctx context.Context, q *Request) (*Placement, error) {
 	return p, nil
 }
 
+// decision is what a placement depends on besides the request and the pool: its
+// ordinal, which with the seed makes its random source, and where the model has
+// several pools, how they stood when one of them was chosen.
+type decision struct {
+	ordinal uint64
+	pools   []nvext.Pool // nil when there was nothing to choose
+	pool    int          // the chosen one
+}
+
 // place tries the model's pools: the one with the pinned worker, or all of them
 // one after another.
 func (r *Router) place(now time.Time, q *Request) (*Placement, error) {
+	var d decision
+	if q.QueryOnly {
+		d.ordinal = r.decisions.Load() + 1 // of the next decision, which it foretells
+	} else {
+		d.ordinal = r.decisions.Add(1)
+	}
 	pools := q.Model.pools
 	if q.Pinned {
 		i := slices.IndexFunc(pools, func(p *pool) bool { return p.has(q.Pin) })
 		if i < 0 {
 			return nil, &PinError{Worker: q.Pin, Reason: PinUnknown}
 		}
-		pools = pools[i : i+1]
+		return pools[i].place(r, now, q, d)
 	}
-	if len(pools) > 1 {
-		pools = r.cfg.Mode.order(now, q, pools)
+	switch len(pools) {
+	case 0:
+		return nil, ErrNoWorkers
+	case 1:
+		return pools[0].place(r, now, q, d)
 	}
-	err := ErrNoWorkers
+	d.pools = make([]nvext.Pool, len(pools))
 	for i, p := range pools {
-		pl, e := p.place(r, now, q)
+		d.pools[i] = p.standing(now, q)
+	}
+	// A pool that turns the request away, because things have changed since, has
+	// nothing to offer, and the choice is made anew as if that had been known.
+	var err error
+	refused := make([]bool, len(pools))
+	for range pools {
+		if d.pool = choosePool(r.cfg.Mode, r.cfg.Seed, d.ordinal, d.pools); d.pool < 0 {
+			d.pool = slices.Index(refused, false) // for its reason
+		}
+		pl, e := pools[d.pool].place(r, now, q, d)
 		if e == nil {
 			return pl, nil
 		}
-		if i == 0 || telling(e) > telling(err) {
+		if err == nil || telling(e) > telling(err) {
 			err = e
 		}
+		refused[d.pool] = true
+		d.pools[d.pool].Eligible = 0
 	}
 	return nil, err
-}
-
-// order returns the pools with the one to try first in front: by load where the
-// mode goes by load, else drawn by the number of ranks that could take q.
-func (m Mode) order(now time.Time, q *Request, pools []*pool) []*pool {
-	pools = slices.Clone(pools)
-	weights := make([]int, len(pools))
-	total, best, least := 0, 0, math.MaxInt
-	for i, p := range pools {
-		n, inflight := p.eligible(now, q)
-		weights[i] = n
-		total += n
-		if n > 0 && inflight < least {
-			best, least = i, inflight
-		}
-	}
-	if total == 0 {
-		return pools
-	}
-	if m != LeastLoaded && m != PowerOfTwo {
-		k := pools[0].intN(total)
-		for best = 0; k >= weights[best]; best++ {
-			k -= weights[best]
-		}
-	}
-	pools[0], pools[best] = pools[best], pools[0]
-	return pools
 }
 
 // telling orders the reasons for which pools refuse a request by how much they

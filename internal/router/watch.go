@@ -285,8 +285,8 @@ func (r *Router) poolLocked(em *engine.Model) *pool {
 		key:        key,
 		thresholds: m.thresholds,
 		metrics:    r.cfg.Metrics.Router(em.ID, metrics.WorkerDecode),
-		rng:        rand.New(rand.NewPCG(r.cfg.Seed, uint64(len(r.models))<<32|uint64(len(m.pools)))),
 	}
+	p.rng = rand.New(&p.chance)
 	grown := *m
 	grown.pools = append(slices.Clone(m.pools), p)
 	r.models[em.ID] = &grown
