@@ -1,0 +1,17 @@
+// Package trace records requests and reads traces of them.
+//
+// A [Row] is all that is known about one finished request: what came in, every
+// input of the decision where to run it, the decision, and what came of it. A
+// [Writer] appends rows to a file of JSON lines without ever holding up the
+// request that they tell of. Prompts are recorded as block hashes and lengths;
+// their text is in a row only if whoever fills it in puts it there.
+//
+// A [Trace] is the traffic alone, for replay and statistics: arrivals, lengths,
+// and which requests share which blocks of their prompts. [Read] makes one from
+// rows of this package, from Mooncake's format, or from Dynamo's request trace.
+// [Trace.Content] says what the blocks of a request are for an engine whose
+// blocks have another size; [Stat], [IdealHits] and [LRUHits] say what a trace is
+// like.
+//
+// Nothing here opens a connection or writes a log.
+package trace

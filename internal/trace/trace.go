@@ -1,0 +1,307 @@
+package trace
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// DefaultBlockSize is the number of tokens that an id stands for in Mooncake's
+// traces.
+const DefaultBlockSize = 512
+
+// Trace is traffic to replay. What makes one leaves it sound; one made by hand
+// must keep to what is said about [Request].
+type Trace struct {
+	// BlockSize is the number of tokens that a block id stands for.
+	BlockSize int
+	// Requests are in the order of the file (Mooncake, where arrivals need not be
+	// sorted) or of arrival (recorded requests).
+	Requests []Request
+	// Format is what the trace was read from: "mooncake", "stator" or "dynamo".
+	Format string
+	// Skipped is how many rows were left out because they tell of no request that
+	// ran.
+	Skipped int
+}
+
+// Request is one request of a [Trace].
+type Request struct {
+	// Arrival is when it came, on a clock of the trace: for recorded requests, since
+	// the first.
+	Arrival time.Duration
+	// Input and Output are the numbers of prompt and generated tokens. Input is at
+	// least 1.
+	Input, Output int
+	// Blocks identify the prompt, one id per BlockSize tokens, that of a partial
+	// last block included. An id stands for its block and for all before it: where
+	// it is equal, so is the whole prompt up to there, and so an id has one place
+	// and one predecessor throughout the trace. Ids that [Read] gives are dense, in
+	// order of first appearance. The slice is not to be appended to.
+	Blocks []uint32
+	// Session names the conversation that the request belongs to; empty for a
+	// request that stands alone.
+	Session string
+	// Follows is set when the request waits for the one before it of the same
+	// session, and is sent Delay after that has been answered. The time of arrival
+	// is then only what it was when recorded.
+	Follows bool
+	// Delay is the time between that answer and the request.
+	Delay time.Duration
+	// DelayKnown is false where Delay is a difference of arrivals, which contains
+	// the time that the answer took.
+	DelayKnown bool
+	// ID and Model name the request and its model, where the trace does.
+	ID, Model string
+	// Hints is what the client said to expect, nil if nothing.
+	Hints *Hints
+}
+
+// ErrEmpty is returned for a trace without a request.
+var ErrEmpty = errors.New("no requests")
+
+// Previous returns for each request the index of the one that it follows, or -1.
+func (t *Trace) Previous() []int {
+	previous := make([]int, len(t.Requests))
+	last := make(map[string]int)
+	for i := range t.Requests {
+		r := &t.Requests[i]
+		previous[i] = -1
+		if r.Session == "" {
+			continue
+		}
+		if j, ok := last[r.Session]; ok && r.Follows {
+			previous[i] = j
+		}
+		last[r.Session] = i
+	}
+	return previous
+}
+
+// Speed makes first requests of sessions arrive arrivals times as fast, and
+// shortens what lies between an answer and the request after it by the factor
+// delays. The first arrival becomes 0. Both must be above 0 and finite.
+func (t *Trace) Speed(arrivals, delays float64) error {
+	for _, r := range []float64{arrivals, delays} {
+		if !(r > 0) || math.IsInf(r, 0) {
+			return fmt.Errorf("speed: expected a factor above 0, got %v", r)
+		}
+	}
+	if len(t.Requests) == 0 {
+		return nil
+	}
+	first := slices.MinFunc(t.Requests, byArrival).Arrival
+	previous := t.Previous()
+	old := make([]time.Duration, len(t.Requests))
+	for i := range t.Requests {
+		r := &t.Requests[i]
+		old[i] = r.Arrival
+		if p := previous[i]; p >= 0 {
+			delay := divide(r.Delay, delays)
+			// The rest is the answer's own time, which stays.
+			r.Arrival = min(t.Requests[p].Arrival+max(0, r.Arrival-old[p]-r.Delay)+delay, maxTime)
+			r.Delay = delay
+			continue
+		}
+		r.Arrival = divide(r.Arrival-first, arrivals)
+	}
+	return nil
+}
+
+// divide saturates.
+func divide(d time.Duration, by float64) time.Duration {
+	q := math.Round(float64(d) / by)
+	if q >= float64(maxTime) {
+		return maxTime
+	}
+	return time.Duration(q)
+}
+
+// maxTime is the latest time of a trace; a sum of some does not overflow.
+const maxTime time.Duration = math.MaxInt64 / 4
+
+// Jitter moves every session by a random time below limit, drawn from seed, and
+// sorts the requests by arrival. Traces whose timestamps are ticks of a coarse
+// clock become traffic without bursts in this way.
+func (t *Trace) Jitter(limit time.Duration, seed uint64) error {
+	if limit < 0 || limit > maxTime {
+		return fmt.Errorf("jitter: expected 0 to %v, got %v", maxTime, limit)
+	}
+	if limit == 0 {
+		return nil
+	}
+	const stream = 0x6a6974746572 // "jitter": other draws from the seed differ
+	rng := rand.New(rand.NewPCG(seed, stream))
+	previous := t.Previous()
+	moved := make([]time.Duration, len(t.Requests))
+	for i := range t.Requests {
+		if p := previous[i]; p >= 0 {
+			moved[i] = moved[p]
+		} else {
+			moved[i] = time.Duration(rng.Int64N(int64(limit)))
+		}
+		t.Requests[i].Arrival += moved[i]
+	}
+	slices.SortStableFunc(t.Requests, byArrival)
+	return nil
+}
+
+func byArrival(a, b Request) int { return cmp.Compare(a.Arrival, b.Arrival) }
+
+// WithBlockSize returns the trace with larger blocks, a multiple of its own; it
+// shares everything else with t. Which full blocks are shared is exact. Smaller
+// blocks, or others, cannot be known: two prompts that part inside a block may
+// share some of it.
+func (t *Trace) WithBlockSize(tokens int) (*Trace, error) {
+	if tokens < 1 || tokens > maxBlockSize {
+		return nil, fmt.Errorf("block size: expected 1 to %d, got %d", maxBlockSize, tokens)
+	}
+	if tokens%t.BlockSize != 0 {
+		return nil, fmt.Errorf("block size %d: expected a multiple of %d, the trace's own: what smaller parts of its blocks are shared is not known", tokens, t.BlockSize)
+	}
+	out := *t
+	out.BlockSize = tokens
+	out.Requests = slices.Clone(t.Requests)
+	merge := tokens / t.BlockSize
+	// A block's id says all that comes before it, so the last of those merged
+	// stands for them all.
+	fresh := make([]uint32, t.idBound())
+	var next uint32
+	var arena idArena
+	for i := range out.Requests {
+		r := &out.Requests[i]
+		ids := arena.make((len(r.Blocks) + merge - 1) / merge)
+		for k := range ids {
+			last := r.Blocks[min((k+1)*merge, len(r.Blocks))-1]
+			if fresh[last] == 0 {
+				next++
+				fresh[last] = next
+			}
+			ids[k] = fresh[last] - 1
+		}
+		r.Blocks = ids
+	}
+	return &out, nil
+}
+
+// idBound returns a number above every block id.
+func (t *Trace) idBound() int {
+	bound := 0
+	for i := range t.Requests {
+		for _, id := range t.Requests[i].Blocks {
+			bound = max(bound, int(id)+1)
+		}
+	}
+	return bound
+}
+
+// chains returns the session of each request under names for which every request
+// but the first follows the one before: a format that knows nothing else can hold
+// the trace then. A request that is in a session without following starts a chain
+// of another name.
+func (t *Trace) chains() []string {
+	count := make(map[string]int)
+	for i := range t.Requests {
+		count[t.Requests[i].Session] = 0
+	}
+	names := make([]string, len(t.Requests))
+	current := make(map[string]string)
+	for i := range t.Requests {
+		r := &t.Requests[i]
+		if r.Session == "" {
+			continue
+		}
+		name, begun := current[r.Session]
+		if !begun || !r.Follows {
+			name = r.Session
+			for begun {
+				count[r.Session]++
+				name = fmt.Sprintf("%s#%d", r.Session, count[r.Session]+1)
+				if _, taken := count[name]; !taken {
+					count[name] = 0
+					break
+				}
+			}
+			current[r.Session] = name
+		}
+		names[i] = name
+	}
+	return names
+}
+
+// idArena hands out slices of ids from large pieces of memory, so that a million
+// requests are not a million allocations.
+type idArena struct{ free []uint32 }
+
+const arenaPiece = 64 << 10
+
+func (a *idArena) make(n int) []uint32 {
+	if n > len(a.free) {
+		if n > arenaPiece/4 {
+			return make([]uint32, n)
+		}
+		a.free = make([]uint32, arenaPiece)
+	}
+	s := a.free[:n:n]
+	a.free = a.free[n:]
+	return s
+}
+
+// noParent is the predecessor of first blocks.
+const noParent = math.MaxUint32
+
+// maxIDs is how many different blocks a trace can have. [Content] needs the bit
+// above.
+const maxIDs = 1 << 31
+
+// interner gives dense ids to blocks in order of first appearance. A block is
+// known by its id in the file and by its predecessor, so that a file in which an
+// id does not stand for all blocks before it claims no sharing that is not there.
+// The zero value is ready.
+type interner struct {
+	first   map[uint64]uint32   // id in the file → block, under the id's first predecessor
+	others  map[blockKey]uint32 // under others, in files where there are some
+	parents []uint32            // the predecessor of each block
+}
+
+type blockKey struct {
+	parent uint32
+	id     uint64
+}
+
+var errTooManyBlocks = fmt.Errorf("more than %d different blocks", maxIDs)
+
+// intern writes the dense ids of a prompt to dst, which is as long as ids.
+func (in *interner) intern(dst []uint32, ids []uint64) error {
+	if maxIDs-len(in.parents) < len(ids) {
+		return errTooManyBlocks
+	}
+	if in.first == nil {
+		in.first, in.others = make(map[uint64]uint32), make(map[blockKey]uint32)
+	}
+	parent := uint32(noParent)
+	for i, id := range ids {
+		block, known := in.first[id]
+		if !known {
+			block = in.add(parent)
+			in.first[id] = block
+		} else if in.parents[block] != parent {
+			key := blockKey{parent, id}
+			if block, known = in.others[key]; !known {
+				block = in.add(parent)
+				in.others[key] = block
+			}
+		}
+		dst[i], parent = block, block
+	}
+	return nil
+}
+
+func (in *interner) add(parent uint32) uint32 {
+	in.parents = append(in.parents, parent)
+	return uint32(len(in.parents) - 1)
+}
