@@ -81,7 +81,8 @@ type Row struct {
 	// converted from one where they are known may end with the hash of the partial
 	// last block.
 	BlockHashes Hashes `json:"block_hashes,omitempty"`
-	// Text is the prompt as formatted, only where recording it was asked for.
+	// Text is the prompt, only where recording it was asked for: as formatted
+	// where that is known, else as the client sent it.
 	Text string `json:"text,omitzero"`
 
 	// Attempts are the placements, one per try, in order.

@@ -12,8 +12,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/stator-ai/stator/nvext"
 )
 
 // FlushEvery is the longest time that a row waits in memory while the disk keeps
@@ -162,7 +165,15 @@ func (w *Writer) Write(r *Row) bool {
 }
 
 // weight is about how much memory a row takes, what everyone has left out.
-func weight(r *Row) int64 { return int64(len(r.Text) + 8*len(r.BlockHashes)) }
+func weight(r *Row) int64 {
+	n := len(r.Text) + 8*len(r.BlockHashes)
+	for i := range r.Attempts {
+		if routing := r.Attempts[i].Routing; routing != nil {
+			n += len(routing.Candidates) * int(unsafe.Sizeof(nvext.Candidate{}))
+		}
+	}
+	return int64(n)
+}
 
 // Close writes what is queued and closes the file. It waits for that no longer
 // than ctx lasts. The error is that of ctx, or of the disk if it failed the last

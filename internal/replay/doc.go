@@ -1,0 +1,12 @@
+// Package replay runs a trace against simulated engines in virtual time, with
+// requests placed by the router that serves real ones.
+//
+// [Run] is one loop over events on one goroutine. Nothing waits: the clock jumps
+// from one event to the next, so an hour of traffic takes seconds, and the same
+// trace, configuration and seeds give the same log to the byte.
+//
+// At one instant, passes that end come first, in the order in which they began;
+// then requests that arrive; then every idle engine that has work begins a pass,
+// the lowest first. A pass is decided when it begins, so what arrives during it
+// has to wait.
+package replay

@@ -1,0 +1,469 @@
+package replay
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/stator-ai/stator/internal/engine"
+	"github.com/stator-ai/stator/internal/kv"
+	"github.com/stator-ai/stator/internal/router"
+	"github.com/stator-ai/stator/internal/simengine"
+	"github.com/stator-ai/stator/internal/trace"
+)
+
+// Config says what to run a trace against.
+type Config struct {
+	// Engines is the number of engines, with the worker ids 1, 2, …; at least 1.
+	Engines int
+	// Ranks is the number of ranks of each; 0 means 1.
+	Ranks int
+	// Engine describes every rank. Its role must be aggregated.
+	Engine simengine.Config
+	// Router places the requests. Its clock is set, and its seed is 1 unless
+	// given: chance has a part in a replay only by a number that is known.
+	Router router.Config
+	// Events, if not nil, is told of every change of a cache when the pass that
+	// made it ends, before its tokens; with EarlyEvents when the pass begins.
+	Events      kv.Applier
+	EarlyEvents bool
+	// Log, if not nil, gets a line for every placement, token and cache event.
+	Log io.Writer
+}
+
+// Result is what became of one request. Times are on the clock of the run, which
+// begins at 0.
+type Result struct {
+	// Arrived is when it came: as the trace says, or after the request before it
+	// in its session was answered.
+	Arrived time.Duration
+	// Worker and Rank are where it ran; Worker is 0 if it was refused.
+	Worker kv.WorkerID
+	Rank   uint32
+	// Admitted, First and Last are when it began to run and when its first and
+	// last tokens came.
+	Admitted, First, Last time.Duration
+	// Second is when its second token came, 0 if it has none.
+	Second time.Duration
+	// Output is the number of tokens it got, and Cached the number of prompt
+	// tokens found in the cache when it was first admitted.
+	Output, Cached int
+	// Done is false for a request that was refused or rejected.
+	Done bool
+}
+
+// Report is what came of a run.
+type Report struct {
+	// Results are in the order of the trace.
+	Results []Result
+	// Completed, Refused (by the router) and Rejected (by an engine that could
+	// never run it) add up to the requests of the trace.
+	Completed, Refused, Rejected int
+	// Input, Output and Cached are the tokens of completed requests.
+	Input, Output, Cached int
+	// Duration is the time of the last token.
+	Duration time.Duration
+	// Passes and Preemptions count what the engines did.
+	Passes, Preemptions int
+	// TTFT is from arrival to the first token, TTST from the first to the
+	// second, ITL every gap between two tokens, TPOT the mean gap of a request
+	// with at least two, and E2E from arrival to the last token.
+	TTFT, TTST, ITL, TPOT, E2E Dist
+}
+
+// Reuse is the share of prompt tokens that were found in a cache.
+func (r *Report) Reuse() float64 { return float64(r.Cached) / float64(max(r.Input, 1)) }
+
+// Run replays a trace and returns when its last request has ended, or with an
+// error when ctx does.
+func Run(ctx context.Context, cfg Config, tr *trace.Trace) (*Report, error) {
+	if cfg.Engines < 1 {
+		return nil, fmt.Errorf("replay: engines: expected at least 1, got %d", cfg.Engines)
+	}
+	if cfg.Engine.Role != "" && cfg.Engine.Role != simengine.Aggregated {
+		return nil, fmt.Errorf("replay: role: expected %s, got %s", simengine.Aggregated, cfg.Engine.Role)
+	}
+	if len(tr.Requests) == 0 {
+		return nil, fmt.Errorf("replay: %w", trace.ErrEmpty)
+	}
+	cfg.Ranks = max(cfg.Ranks, 1)
+	r := &run{cfg: cfg, trace: tr, ctx: ctx}
+	if err := r.open(); err != nil {
+		return nil, fmt.Errorf("replay: %w", err)
+	}
+	defer r.router.Close()
+	if err := r.loop(); err != nil {
+		return nil, fmt.Errorf("replay: at %v: %w", r.now, err)
+	}
+	return r.report(), nil
+}
+
+// run is a replay under way.
+type run struct {
+	cfg    Config
+	ctx    context.Context
+	trace  *trace.Trace
+	router *router.Router
+	model  *router.Model
+	now    time.Duration
+
+	engines  []rankEngine // of worker w and rank k at (w-1)·Ranks + k
+	ends     eventHeap    // of passes
+	begun    uint64       // passes
+	idle     []bool       // engines that may have work to begin with
+	starts   []int        // their indexes, to be sorted
+	arrivals []int        // requests by arrival, those that follow another left out
+	arrived  int
+	ready    eventHeap // requests whose predecessor has been answered
+	follower []int     // the request that follows each, -1 for none
+
+	requests []simengine.Request
+	contents []trace.Content
+	placed   []*router.Placement
+	results  []Result
+	gaps     sketch
+	out      Report
+}
+
+// rankEngine is one rank and the pass it is in.
+type rankEngine struct {
+	engine *simengine.Engine
+	source kv.Source
+	pass   *simengine.Pass // nil while idle
+	seq    uint64          // of batches of events
+}
+
+const modelName = "sim"
+
+// epoch is the instant that the router takes for the start of the run.
+var epoch = time.Unix(0, 0)
+
+func (r *run) open() error {
+	n := r.cfg.Engines * r.cfg.Ranks
+	r.engines = make([]rankEngine, n)
+	r.idle = make([]bool, n)
+	for i := range r.engines {
+		e, err := simengine.New(r.cfg.Engine)
+		if err != nil {
+			return err
+		}
+		r.engines[i] = rankEngine{engine: e, source: kv.Source{Worker: kv.WorkerID(i/r.cfg.Ranks + 1), Rank: uint32(i % r.cfg.Ranks)}}
+	}
+	rc := r.cfg.Router
+	rc.Now = func() time.Time { return epoch.Add(r.now) }
+	if rc.Seed == 0 {
+		rc.Seed = 1
+	}
+	rc.ProbeInterval = 1 << 62 // a simulated engine is always well
+	r.router = router.New(rc)
+	ec := r.engines[0].engine.Config()
+	info := engine.Info{Kind: "sim", Models: []engine.Model{{
+		ID:               modelName,
+		BlockSize:        ec.BlockSize,
+		TotalBlocks:      ec.Blocks,
+		MaxBatchedTokens: ec.MaxBatchedTokens,
+		Ranks:            r.cfg.Ranks,
+	}}}
+	for w := range r.cfg.Engines {
+		spec := router.Spec{ID: kv.WorkerID(w + 1), Name: fmt.Sprintf("sim-%d", w+1), Engine: fixedEngine{info}}
+		if err := r.router.Add(spec); err != nil {
+			r.router.Close()
+			return err
+		}
+	}
+	r.router.WaitChecked(r.ctx)
+	var err error
+	if r.model, err = r.router.Lookup(modelName); err != nil {
+		r.router.Close()
+		return errors.Join(err, r.ctx.Err())
+	}
+	r.schedule(ec.BlockSize)
+	return nil
+}
+
+// schedule lays out the requests.
+func (r *run) schedule(blockSize int) {
+	n := len(r.trace.Requests)
+	r.requests = make([]simengine.Request, n)
+	r.contents = make([]trace.Content, n)
+	r.placed = make([]*router.Placement, n)
+	r.results = make([]Result, n)
+	r.follower = make([]int, n)
+	for i := range r.follower {
+		r.follower[i] = -1
+	}
+	for i, before := range r.trace.Previous() {
+		if before >= 0 {
+			r.follower[before] = i
+		} else {
+			r.arrivals = append(r.arrivals, i)
+		}
+		q := &r.trace.Requests[i]
+		r.contents[i] = r.trace.Content(i, blockSize)
+		r.requests[i] = simengine.Request{ID: uint64(i), Prompt: q.Input, MaxOutput: max(q.Output, 1), Content: &r.contents[i]}
+	}
+	slices.SortStableFunc(r.arrivals, func(a, b int) int {
+		return cmp.Compare(r.trace.Requests[a].Arrival, r.trace.Requests[b].Arrival)
+	})
+}
+
+// loop runs until no event is left.
+func (r *run) loop() error {
+	for steps := 0; ; steps++ {
+		if steps%1024 == 0 && r.ctx.Err() != nil {
+			return r.ctx.Err()
+		}
+		if !r.next() {
+			return nil
+		}
+		for {
+			for len(r.ends) > 0 && r.ends[0].at <= r.now {
+				r.finish(r.ends.pop().index)
+			}
+			if err := r.arrive(); err != nil {
+				return err
+			}
+			r.begin()
+			if len(r.ends) == 0 || r.ends[0].at > r.now {
+				break // no pass of no length is left
+			}
+		}
+	}
+}
+
+// next moves the clock to the next event and reports whether there is one.
+func (r *run) next() bool {
+	at := time.Duration(1<<63 - 1)
+	any := false
+	consider := func(t time.Duration) { at, any = min(at, t), true }
+	if len(r.ends) > 0 {
+		consider(r.ends[0].at)
+	}
+	if r.arrived < len(r.arrivals) {
+		consider(r.trace.Requests[r.arrivals[r.arrived]].Arrival)
+	}
+	if len(r.ready) > 0 {
+		consider(r.ready[0].at)
+	}
+	if any {
+		r.now = max(r.now, at)
+	}
+	return any
+}
+
+// arrive places every request that has come.
+func (r *run) arrive() error {
+	for {
+		i, at := -1, r.now
+		if r.arrived < len(r.arrivals) {
+			if next := r.arrivals[r.arrived]; r.trace.Requests[next].Arrival <= r.now {
+				i, at = next, r.trace.Requests[next].Arrival
+			}
+		}
+		if len(r.ready) > 0 && r.ready[0].at <= r.now && (i < 0 || r.ready[0].at < at) {
+			i = r.ready.pop().index
+		} else if i >= 0 {
+			r.arrived++
+		} else {
+			return nil
+		}
+		if err := r.place(i); err != nil {
+			return err
+		}
+	}
+}
+
+// place has the router choose a rank for request i and gives it the request.
+func (r *run) place(i int) error {
+	res := &r.results[i]
+	res.Arrived = r.now
+	p, err := r.router.Place(r.ctx, &router.Request{Model: r.model, PromptTokens: r.trace.Requests[i].Input})
+	switch {
+	case errors.Is(err, router.ErrOverloaded):
+		r.out.Refused++
+		r.logf("refuse %d\n", i)
+		r.follow(i)
+		return nil
+	case err != nil:
+		return fmt.Errorf("request %d: %w", i, err)
+	}
+	target := p.Last().Target
+	r.placed[i] = p
+	res.Worker, res.Rank = target.Worker, target.Rank
+	at := (int(target.Worker)-1)*r.cfg.Ranks + int(target.Rank)
+	r.engines[at].engine.Receive(&r.requests[i])
+	r.wake(at)
+	r.logf("place %d on %d/%d\n", i, target.Worker, target.Rank)
+	return nil
+}
+
+// wake notes that an engine may have work.
+func (r *run) wake(at int) {
+	if !r.idle[at] {
+		r.idle[at] = true
+		r.starts = append(r.starts, at)
+	}
+}
+
+// begin starts a pass on every idle engine that has work.
+func (r *run) begin() {
+	slices.Sort(r.starts)
+	for _, at := range r.starts {
+		r.idle[at] = false
+		e := &r.engines[at]
+		if e.pass != nil || !e.engine.Busy() {
+			continue
+		}
+		e.pass = e.engine.Step()
+		r.begun++
+		r.out.Passes++
+		r.out.Preemptions += e.pass.Preempted
+		for _, a := range e.pass.Admissions {
+			if res := &r.results[a.Request.ID]; !a.Again {
+				res.Admitted, res.Cached = r.now, a.Cached
+			}
+		}
+		if r.cfg.EarlyEvents {
+			r.tell(e)
+		}
+		r.ends.push(event{at: r.now + e.pass.Duration, order: r.begun, index: at})
+	}
+	r.starts = r.starts[:0]
+}
+
+// finish ends the pass of an engine: its cache has changed and its tokens are
+// there.
+func (r *run) finish(at int) {
+	e := &r.engines[at]
+	if !r.cfg.EarlyEvents {
+		r.tell(e)
+	}
+	for _, o := range e.pass.Outputs {
+		r.output(e, &o)
+	}
+	for _, q := range e.pass.Rejected {
+		i := int(q.ID)
+		r.out.Rejected++
+		r.placed[i].Done(router.Completed)
+		r.logf("reject %d\n", i)
+		r.follow(i)
+	}
+	e.pass = nil
+	r.wake(at)
+}
+
+// output notes the tokens that a request got.
+func (r *run) output(e *rankEngine, o *simengine.Output) {
+	i := int(o.Request.ID)
+	res, p := &r.results[i], r.placed[i]
+	if r.cfg.Log != nil { // or the arguments would be allocated
+		r.logf("token %d from %d/%d: %d, done %v\n", i, e.source.Worker, e.source.Rank, o.Tokens, o.Done)
+	}
+	if res.Output == 0 {
+		res.First = r.now
+		p.FirstToken()
+	} else {
+		r.gaps.add(r.now - res.Last)
+		if res.Second == 0 {
+			res.Second = r.now
+		}
+	}
+	for range o.Tokens - 1 {
+		r.gaps.add(0) // tokens that came together
+	}
+	res.Last = r.now
+	res.Output += o.Tokens
+	p.Output(o.Tokens)
+	if o.Done {
+		p.Done(router.Completed)
+		res.Done = true
+		r.follow(i)
+	}
+}
+
+// follow has the request after i in its session come in its time.
+func (r *run) follow(i int) {
+	if next := r.follower[i]; next >= 0 {
+		r.ready.push(event{at: r.now + r.trace.Requests[next].Delay, order: uint64(next), index: next})
+	}
+}
+
+// tell publishes the cache events of an engine's pass.
+func (r *run) tell(e *rankEngine) {
+	if len(e.pass.Events) == 0 {
+		return
+	}
+	if r.cfg.Log != nil {
+		for _, ev := range e.pass.Events {
+			r.logf("cache of %d/%d: %v\n", e.source.Worker, e.source.Rank, ev)
+		}
+	}
+	if r.cfg.Events == nil {
+		return
+	}
+	batch := &kv.Batch{Source: e.source, Seq: e.seq, Events: make([]kv.Event, len(e.pass.Events))}
+	e.seq++
+	for i, ev := range e.pass.Events {
+		ev.Blocks = slices.Clone(ev.Blocks)
+		batch.Events[i] = ev
+	}
+	// What cannot be applied is the receiver's to count.
+	_ = r.cfg.Events.Apply(batch)
+}
+
+func (r *run) logf(format string, args ...any) {
+	if r.cfg.Log != nil {
+		fmt.Fprintf(r.cfg.Log, "%d "+format, append([]any{int64(r.now)}, args...)...)
+	}
+}
+
+// report sums up.
+func (r *run) report() *Report {
+	out := &r.out
+	out.Results = r.results
+	var ttft, ttst, tpot, e2e []time.Duration
+	for i := range r.results {
+		res := &r.results[i]
+		if !res.Done {
+			continue
+		}
+		out.Completed++
+		out.Input += r.trace.Requests[i].Input
+		out.Output += res.Output
+		out.Cached += res.Cached
+		out.Duration = max(out.Duration, res.Last)
+		ttft = append(ttft, res.First-res.Arrived)
+		e2e = append(e2e, res.Last-res.Arrived)
+		if res.Output > 1 {
+			tpot = append(tpot, (res.Last-res.First)/time.Duration(res.Output-1))
+			ttst = append(ttst, max(res.Second-res.First, 0))
+		}
+	}
+	out.TTFT, out.TTST, out.TPOT, out.E2E = Describe(ttft), Describe(ttst), Describe(tpot), Describe(e2e)
+	out.ITL = r.gaps.dist()
+	return out
+}
+
+// fixedEngine is an engine to the router: one that is there, says what it serves
+// and is never asked for more.
+type fixedEngine struct{ info engine.Info }
+
+var errVirtual = errors.New("an engine of a replay serves no requests")
+
+func (e fixedEngine) Identify(context.Context) (*engine.Info, error) {
+	info := e.info
+	info.Models = slices.Clone(info.Models)
+	return &info, nil
+}
+
+func (fixedEngine) Probe(context.Context) error { return nil }
+
+func (fixedEngine) Open(context.Context, engine.Target, *engine.Request) (*engine.Response, error) {
+	return nil, errVirtual
+}
+
+func (fixedEngine) Close() {}
