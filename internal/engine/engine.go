@@ -77,6 +77,7 @@ type Info struct {
 // Model is one model as an engine serves it. Zero means unknown.
 type Model struct {
 	ID               string
+	Parent           string // the model that this is an adapter of; empty for a model
 	Tokenizer        string // name of a built-in tokenizer, when the engine uses one
 	ContextLength    int
 	BlockSize        int // tokens per KV block

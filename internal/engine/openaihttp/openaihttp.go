@@ -281,6 +281,7 @@ func (e *Engine) Identify(ctx context.Context) (*engine.Info, error) {
 	var list struct {
 		Data []struct {
 			ID          string `json:"id"`
+			Parent      string `json:"parent"`
 			MaxModelLen int    `json:"max_model_len"`
 			Context     int    `json:"context_window"`
 			Stator      *struct {
@@ -302,7 +303,7 @@ func (e *Engine) Identify(ctx context.Context) (*engine.Info, error) {
 		if d.ID == "" {
 			continue
 		}
-		m := engine.Model{ID: d.ID, ContextLength: max(d.MaxModelLen, d.Context)}
+		m := engine.Model{ID: d.ID, Parent: d.Parent, ContextLength: max(d.MaxModelLen, d.Context)}
 		if s := d.Stator; s != nil {
 			info.Kind, info.Version = s.Engine, s.Version
 			m.Tokenizer = s.Tokenizer

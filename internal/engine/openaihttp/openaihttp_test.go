@@ -86,8 +86,8 @@ func TestIdentifyOtherServers(t *testing.T) {
 		status     int
 		want       []engine.Model
 	}{
-		{"vLLM", `{"object":"list","data":[{"id":"a/b","object":"model","owned_by":"vllm","max_model_len":4096},{"id":"lora","max_model_len":null}]}`, 200,
-			[]engine.Model{{ID: "a/b", ContextLength: 4096}, {ID: "lora"}}},
+		{"vLLM", `{"object":"list","data":[{"id":"a/b","object":"model","owned_by":"vllm","max_model_len":4096,"parent":null},{"id":"lora","max_model_len":null,"parent":"a/b"}]}`, 200,
+			[]engine.Model{{ID: "a/b", ContextLength: 4096}, {ID: "lora", Parent: "a/b"}}},
 		{"no models", `{"data":[]}`, 200, nil},
 		{"not JSON", `<html>`, 200, nil},
 		{"an error", `{}`, 500, nil},
