@@ -67,6 +67,11 @@ type Engine interface {
 	Close()
 }
 
+// HeaderArrival carries nvext.request_timestamp_ms to an engine, since nvext itself
+// stays behind: in milliseconds, when the request arrived. A simulated engine in
+// virtual time goes by it; no other looks at it.
+const HeaderArrival = "X-Request-Timestamp-Ms"
+
 // Info is what Identify found out.
 type Info struct {
 	Kind    string // "sim", "openai"

@@ -4,7 +4,8 @@
 // headers over nvext (ext.go), look the model up, tokenize if something depends on
 // it (prompt.go), place, open, relay, account. relay.go copies a stream, unary.go a
 // whole answer; both watch only for what must be known: first token, finish, usage,
-// errors. errors.go turns what went wrong into what the client is told. Whatever
+// errors. errors.go turns what went wrong into what the client is told. row.go
+// notes along the way what goes into the request trace, if there is one. Whatever
 // happens, call.close releases what a request holds.
 //
 // Bytes pass through. The body that reaches the engine is the client's with

@@ -123,10 +123,12 @@ func (c *call) openError(err error) error {
 		return c.cancelled()
 	case engine.FailLocal:
 		c.placement.Done(router.Refused)
+		c.row.failed(failLocal, 0)
 		return &openai.Error{Code: openai.CodeServerBusy, Err: err,
 			Message: "the server is out of connections, please retry later"}
 	case engine.FailConnect:
 		c.placement.Done(router.Unreachable)
+		c.row.failed(failUnreachable, 0)
 		c.model.Metrics.EngineError(metrics.EngineConnect)
 		return &retryError{worker: worker, reason: metrics.RetryConnect, err: &openai.Error{
 			Code: openai.CodeEngineError, Err: err, Message: fmt.Sprintf("worker %d cannot be reached", worker)}}
@@ -150,6 +152,7 @@ func (c *call) refused(resp *engine.Response) error {
 	}
 	worker := c.placement.Last().Target.Worker
 	c.placement.Done(router.Refused)
+	c.row.failed(failRefused, resp.Status)
 	c.model.Metrics.EngineError(metrics.EngineStatus)
 	reason := metrics.RetryUnavailable
 	switch resp.Status {
@@ -164,6 +167,7 @@ func (c *call) refused(resp *engine.Response) error {
 // nonsense settles an answer that came well enough and means nothing.
 func (c *call) nonsense(err error) error {
 	c.placement.Done(router.Refused)
+	c.row.failed(failNonsense, 0)
 	c.model.Metrics.EngineError(metrics.EngineProtocol)
 	return &openai.Error{Code: openai.CodeEngineError, Err: err, Message: err.Error()}
 }
@@ -171,6 +175,7 @@ func (c *call) nonsense(err error) error {
 // engineError settles an answer that is an error of the engine, to be passed on.
 func (c *call) engineError(resp *engine.Response, body []byte) error {
 	c.placement.Done(router.Completed)
+	c.row.failed(failError, resp.Status)
 	// Engines refuse what is not UTF-8, each in its own words. Looking for it
 	// here spares every good request the look.
 	if err := c.req.CheckUTF8(); err != nil {
@@ -251,10 +256,11 @@ func (c *call) finish(err error) {
 		kind, status = errorType(e), e.HTTPStatus()
 		if !c.committed {
 			c.fail(c.w, e)
-			c.committed = true
+			c.committed, c.status = true, e.HTTPStatus()
 		}
 	}
 	c.record(kind, e)
+	c.endRow(err)
 	c.logLine(status, err)
 }
 

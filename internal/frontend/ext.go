@@ -113,20 +113,34 @@ func (c *call) restrict() error {
 				Message: "nvext.router_config_override: this API key may not override the router"}
 		}
 	}
-	switch {
-	case c.key != nil && c.key.Tenant != "":
-		c.salt(c.key.Tenant)
-	case trusted && c.ext != nil && c.ext.CacheSalt != nil:
-		c.salt(*c.ext.CacheSalt)
-	case !trusted && c.req.Get("cache_salt") != nil:
+	if s, ok := c.ownSalt(); ok {
+		c.edits = append(c.edits, openai.Edit{Key: "cache_salt", Value: openai.AppendString(nil, s)})
+	} else if !trusted && c.req.Get("cache_salt") != nil {
 		c.edits = append(c.edits, openai.Edit{Key: "cache_salt"})
 	}
 	return nil
 }
 
-// salt sets the cache salt that the engine sees, whatever the body says.
-func (c *call) salt(s string) {
-	c.edits = append(c.edits, openai.Edit{Key: "cache_salt", Value: openai.AppendString(nil, s)})
+// ownSalt returns the cache salt that the engine sees whatever the body says: the
+// key's tenant, else that of a nvext that may name one.
+func (c *call) ownSalt() (string, bool) {
+	switch {
+	case c.key != nil && c.key.Tenant != "":
+		return c.key.Tenant, true
+	case (c.key == nil || c.key.Trusted) && c.ext != nil && c.ext.CacheSalt != nil:
+		return *c.ext.CacheSalt, true
+	default:
+		return "", false
+	}
+}
+
+// cacheSalt returns the cache salt that the engine sees, empty if none.
+func (c *call) cacheSalt() string {
+	s, ok := c.ownSalt()
+	if !ok && (c.key == nil || c.key.Trusted) {
+		s, _ = c.req.Get("cache_salt").Text()
+	}
+	return s
 }
 
 // wantsExt reports whether the client asked for nvext in the answer.
@@ -152,7 +166,7 @@ func (c *call) response(now time.Time) *nvext.Response {
 		r.Timing = t
 	}
 	if c.ext.Wants("routing") {
-		r.Routing = c.placement.Routing
+		r.Routing = brief(c.placement.Routing)
 	}
 	return &r
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/stator-ai/stator/internal/simserver"
+	"github.com/stator-ai/stator/internal/trace"
 	"github.com/stator-ai/stator/nvext"
 )
 
@@ -38,7 +39,8 @@ func FuzzBody(f *testing.F) {
 		f.Add([]byte(body))
 	}
 	var engine lastBody
-	rg := newRig(f, rigConfig{sim: simserver.Config{ContextLength: 96}, fault: engine.serve})
+	var rows rowLog
+	rg := newRig(f, rigConfig{sim: simserver.Config{ContextLength: 96}, fault: engine.serve, front: Config{Trace: &rows, TraceText: true}})
 	statuses := []int{200, 400, 404, 503}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		engine.take()
@@ -66,9 +68,11 @@ func FuzzBody(f *testing.F) {
 		if id := w.Header().Get("Request-Id"); !isUUID(id) {
 			t.Errorf("request id %q", id)
 		}
-		if sent := engine.take(); sent != nil {
+		sent := engine.take()
+		if sent != nil {
 			checkForwarded(t, body, sent)
 		}
+		checkRow(t, rows.take(), w.Code, sent == nil && w.Code == http.StatusOK)
 		if n := rg.booked(); n != 0 {
 			t.Errorf("%d slots still booked", n)
 		}
@@ -76,6 +80,26 @@ func FuzzBody(f *testing.F) {
 			t.Errorf("%d body bytes still held", n)
 		}
 	})
+}
+
+// checkRow checks what a request with that status left in the trace: a row that
+// can be written and read, or nothing if it only asked.
+func checkRow(t *testing.T, rows []*trace.Row, status int, asked bool) {
+	t.Helper()
+	if asked && len(rows) == 0 {
+		return
+	}
+	if len(rows) != 1 || asked {
+		t.Fatalf("%d rows, asked only: %v", len(rows), asked)
+	}
+	line, err := rows[0].AppendJSON(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back trace.Row
+	if err := json.Unmarshal(line, &back); err != nil || back.Status != status || back.Outcome == "" {
+		t.Errorf("status %d, read %v: %s", status, err, line)
+	}
 }
 
 // lastBody remembers the body that an engine was sent.

@@ -48,11 +48,13 @@ type call struct {
 	placement *router.Placement
 	failed    *retryError // of the attempt before, if there was one
 
+	row       *row             // nil without a trace
 	rec       *metrics.Request // nil until the model is known
 	sent      time.Time        // when the engine was asked last
 	first     time.Time        // when the first token came
 	last      time.Time        // when the latest tokens came
 	tokens    int              // generated so far
+	status    int              // of the answer; 0 until its header is written
 	committed bool             // the answer's header is written
 
 	promptTokens int // as we or the engine count; 0 while nobody has
@@ -74,6 +76,8 @@ func (s *Server) generate(w http.ResponseWriter, r *http.Request, key *Key) {
 		return
 	}
 	defer s.leave()
+	c.openRow()
+	defer c.closeRow()
 	c.finish(c.serve())
 }
 
@@ -151,17 +155,21 @@ func (c *call) describe() {
 		Explain:      c.ext.Wants("routing"),
 		QueryOnly:    c.ext.QueryOnly(),
 	}
-	if c.ext == nil {
-		return
+	if c.ext != nil {
+		c.placing.Allowed = c.ext.AllowedWorkerIDs
+		if worker, rank, ok := c.ext.Pin(c.answeringPhase()); ok {
+			c.placing.Pinned, c.placing.Pin, c.placing.PinRank = true, kv.WorkerID(worker), rank
+		}
 	}
-	c.placing.Allowed = c.ext.AllowedWorkerIDs
-	phase := nvext.Aggregated
+	c.describeRow()
+}
+
+// answeringPhase is the phase that a pin is for.
+func (c *call) answeringPhase() nvext.Phase {
 	if c.router.Mode() == router.Direct {
-		phase = nvext.Decode
+		return nvext.Decode
 	}
-	if worker, rank, ok := c.ext.Pin(phase); ok {
-		c.placing.Pinned, c.placing.Pin, c.placing.PinRank = true, kv.WorkerID(worker), rank
-	}
+	return nvext.Aggregated
 }
 
 // attempt places the request, sends it to the engine and relays the answer. A
@@ -169,6 +177,7 @@ func (c *call) describe() {
 func (c *call) attempt() error {
 	start := time.Now()
 	placement, err := c.router.Place(c.ctx, &c.placing)
+	c.placedRow(placement, err)
 	if err != nil {
 		return c.placeError(err)
 	}

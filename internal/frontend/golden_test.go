@@ -58,7 +58,7 @@ func TestGolden(t *testing.T) {
 				t.Fatal(err)
 			}
 			var got string
-			synctest.Test(t, func(t *testing.T) { got = replay(t, string(want)) })
+			synctest.Test(t, func(t *testing.T) { got = replay(t, string(want), nil) })
 			if *update {
 				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 					t.Fatal(err)
@@ -68,6 +68,25 @@ func TestGolden(t *testing.T) {
 			if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
 				t.Errorf("%s (-want +got; -update rewrites it)\n%s", file, diff)
 			}
+		})
+	}
+}
+
+// TestGoldenTraced replays the transcripts with a trace, which no client and no
+// engine may notice.
+func TestGoldenTraced(t *testing.T) {
+	for _, file := range goldenFiles(t) {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			synctest.Test(t, func(t *testing.T) {
+				got := replay(t, string(want), new(rowLog))
+				if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
+					t.Errorf("%s (-without +with a trace)\n%s", file, diff)
+				}
+			})
 		})
 	}
 }
@@ -198,9 +217,10 @@ func words(command string) (out []string) {
 	return slices.DeleteFunc(out, func(w string) bool { return w == "" })
 }
 
-// replay runs a transcript's commands and returns the transcript anew.
-func replay(t *testing.T, text string) string {
-	ts := &transcript{t: t, engine: new(goldenEngine)}
+// replay runs a transcript's commands and returns the transcript anew. Requests
+// leave their rows in rows, unless it is nil.
+func replay(t *testing.T, text string, rows RowWriter) string {
+	ts := &transcript{t: t, engine: new(goldenEngine), rows: rows}
 	var out strings.Builder
 	for i, st := range parseTranscript(text) {
 		if i > 0 {
@@ -230,6 +250,7 @@ type transcript struct {
 	t      *testing.T
 	rig    *rig
 	engine *goldenEngine
+	rows   RowWriter
 	jobs   []chan string
 }
 
@@ -239,11 +260,11 @@ func (ts *transcript) run(args []string) string {
 		if ts.rig != nil {
 			ts.t.Fatal("the server runs already")
 		}
-		ts.rig = newRig(ts.t, serveFlags(ts.t, ts.engine, args[2:]))
+		ts.rig = ts.serve(args[2:])
 		return ""
 	}
 	if ts.rig == nil {
-		ts.rig = newRig(ts.t, serveFlags(ts.t, ts.engine, nil))
+		ts.rig = ts.serve(nil)
 	}
 	switch args[0] {
 	case "curl":
@@ -281,6 +302,13 @@ func (ts *transcript) run(args []string) string {
 	}
 	synctest.Wait()
 	return ""
+}
+
+// serve starts the server.
+func (ts *transcript) serve(args []string) *rig {
+	cfg := serveFlags(ts.t, ts.engine, args)
+	cfg.front.Trace, cfg.front.TraceText = ts.rows, true
+	return newRig(ts.t, cfg)
 }
 
 // serveFlags reads the flags of stator serve.

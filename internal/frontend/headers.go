@@ -38,11 +38,15 @@ func isEncoded(h http.Header) bool {
 	return e != "" && !strings.EqualFold(e, "identity")
 }
 
+// maxClientID is the longest name of a client's own for a request that is passed
+// around.
+const maxClientID = 256
+
 // answerHeader sets the headers that every answer has.
 func (c *call) answerHeader() {
 	h := c.w.Header()
 	h[headerRequestID] = []string{c.id}
-	if v := c.r.Header[headerXRequestID]; len(v) > 0 && len(v[0]) <= 256 {
+	if v := c.r.Header[headerXRequestID]; len(v) > 0 && len(v[0]) <= maxClientID {
 		h[headerXRequestID] = v[:1]
 	} else {
 		h[headerXRequestID] = h[headerRequestID]

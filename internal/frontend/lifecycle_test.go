@@ -14,7 +14,9 @@ import (
 	"time"
 
 	"github.com/stator-ai/stator/internal/engine"
+	"github.com/stator-ai/stator/internal/router"
 	"github.com/stator-ai/stator/internal/simserver"
+	"github.com/stator-ai/stator/internal/trace"
 )
 
 var lifecycleSeeds = flag.Int("lifecycle.seeds", 12, "how many seeds TestLifecycle runs")
@@ -94,10 +96,15 @@ func TestLifecycle(t *testing.T) {
 
 func lifecycle(t *testing.T, seed uint64) {
 	ch := &chaos{rng: rand.New(rand.NewPCG(seed, 99))}
+	limits := Limits{EngineIdle: 5 * time.Second, Write: 2 * time.Second, BodyTimeout: 3 * time.Second, Budget: 200 << 10}
+	front, rows := Config{Limits: limits}, new(rowLog)
+	if seed%2 == 0 {
+		front.Trace, front.TraceText = rows, true
+	}
 	rg := newRig(t, rigConfig{
 		engines: 3,
 		sim:     simserver.Config{TTFT: 50 * time.Millisecond, ITL: 10 * time.Millisecond},
-		front:   Config{Limits: Limits{EngineIdle: 5 * time.Second, Write: 2 * time.Second, BodyTimeout: 3 * time.Second, Budget: 200 << 10}},
+		front:   front,
 		fault:   ch.fault,
 		wrap:    func(e engine.Engine) engine.Engine { return panicky{e, ch} },
 	})
@@ -133,12 +140,57 @@ func lifecycle(t *testing.T, seed uint64) {
 	if n := rg.body.Load(); n != 0 {
 		t.Errorf("%d bytes of the body budget still held", n)
 	}
+	if front.Trace != nil {
+		checkRows(t, rg, rows.all())
+	}
 	for i, e := range rg.engines {
 		if n := e.current().Inflight(); n != 0 {
 			t.Errorf("engine %d still works on %d requests", i+1, n)
 		}
 	}
 	rg.stop()
+}
+
+// checkRows checks that every request that came left one row and no more.
+func checkRows(t *testing.T, rg *rig, rows []*trace.Row) {
+	ids := make(map[string]bool)
+	outcomes := make(map[trace.Outcome]int)
+	for _, r := range rows {
+		ids[r.RequestID] = true
+		outcomes[r.Outcome]++
+		for _, a := range r.Attempts {
+			if a.Routing == nil {
+				continue
+			}
+			if c, err := router.Rerun(a.Routing); err != nil || c.WorkerID != a.Routing.Chosen.WorkerID {
+				t.Errorf("made again, a decision for %d comes to %d, %v", a.Routing.Chosen.WorkerID, c.WorkerID, err)
+			}
+		}
+	}
+	families, err := rg.metrics.Registry().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	requests := 0
+	for _, f := range families {
+		if f.GetName() == "dynamo_frontend_requests_total" {
+			for _, m := range f.GetMetric() {
+				requests += int(m.GetCounter().GetValue())
+			}
+		}
+	}
+	if len(rows) != requests || len(ids) != requests {
+		t.Errorf("%d rows with %d ids of %d requests", len(rows), len(ids), requests)
+	}
+	for _, o := range []trace.Outcome{trace.OutcomeCompleted, trace.OutcomeCancelled, trace.OutcomeRefused, trace.OutcomeError} {
+		if outcomes[o] == 0 {
+			t.Errorf("no request was %s: %v", o, outcomes)
+		}
+		delete(outcomes, o)
+	}
+	if len(outcomes) != 0 {
+		t.Errorf("outcomes that there are not: %v", outcomes)
+	}
 }
 
 // visit is one client. What it is told does not matter here, only that it is told

@@ -9,6 +9,7 @@ import (
 	"github.com/stator-ai/stator/internal/openai"
 	"github.com/stator-ai/stator/internal/router"
 	"github.com/stator-ai/stator/internal/tokenize"
+	"github.com/stator-ai/stator/internal/trace"
 	"github.com/stator-ai/stator/nvext"
 )
 
@@ -23,17 +24,35 @@ const (
 // tokenized.
 const bytesPerToken = 4
 
-// tokenize finds the prompt's token ids when something depends on them.
+// tokenize finds the prompt's token ids when something depends on them, or for
+// the trace, which never makes a request fail.
 func (c *call) tokenize() error {
-	if !c.needsTokens() {
+	needed := c.needsTokens()
+	if !needed && c.row == nil {
 		return nil
 	}
+	err := c.findTokens()
+	if err == nil && needed {
+		err = c.checkContext()
+	}
+	if err != nil && !needed && c.ctx.Err() == nil {
+		c.prompt, err = tokenize.Result{}, nil
+	}
+	if c.row != nil && c.prompt.Source != tokenize.None {
+		c.row.TokenizedMS = trace.MS(time.Since(c.received))
+	}
+	return err
+}
+
+// findTokens takes the prompt's token ids from the request or makes them, if the
+// model's tokenizer is known.
+func (c *call) findTokens() error {
 	if c.ext != nil && c.ext.TokenData != nil {
 		c.prompt = tokenize.Result{IDs: c.ext.TokenData, Source: tokenize.Client}
-		return c.checkContext()
+		return nil
 	}
 	tok, renderer := builtin(c.model.Tokenizer)
-	if tok == nil {
+	if tok == nil || c.req.Messages == nil && c.req.Prompt == nil { // embeddings stand in for a prompt
 		return nil
 	}
 	if err := c.req.CheckUTF8(); err != nil {
@@ -45,16 +64,10 @@ func (c *call) tokenize() error {
 	case <-c.ctx.Done():
 		return c.cancelled()
 	}
-	var err error
 	if c.endpoint == openai.Chat {
-		err = c.renderChat(tok, renderer)
-	} else {
-		err = c.encodePrompts(tok)
+		return c.renderChat(tok, renderer)
 	}
-	if err != nil {
-		return err
-	}
-	return c.checkContext()
+	return c.encodePrompts(tok)
 }
 
 // needsTokens reports whether the request's ids are worth their cost: they are
@@ -171,7 +184,7 @@ func (c *call) query() error {
 	if c.placement, err = c.router.Place(c.ctx, &c.placing); err != nil {
 		return c.placeError(err)
 	}
-	ext := nvext.Response{WorkerID: c.workerIDs(), TokenIDs: c.prompt.IDs, Routing: c.placement.Routing}
+	ext := nvext.Response{WorkerID: c.workerIDs(), TokenIDs: c.prompt.IDs, Routing: brief(c.placement.Routing)}
 	chunk := openai.Chunk{
 		ID:      c.answerID(),
 		Model:   c.model.ID,
@@ -179,7 +192,7 @@ func (c *call) query() error {
 		Choices: []openai.Choice{{}},
 		NVExt:   ext.AppendJSON(nil),
 	}
-	c.committed = true
+	c.committed, c.status = true, http.StatusOK
 	c.limitWrite(http.NewResponseController(c.w), time.Now())
 	h := c.w.Header()
 	if c.req.Stream {

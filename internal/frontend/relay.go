@@ -131,7 +131,8 @@ func (st *stream) begin(resp *engine.Response, ev *openai.Event) error {
 	}
 	notes := st.annotations()
 	st.releaseBody(resp)
-	st.committed = true
+	st.row.began()
+	st.committed, st.status = true, http.StatusOK
 	st.copyHeader(resp.Header)
 	h := st.w.Header()
 	h["Content-Type"] = eventStream
@@ -164,7 +165,10 @@ func (st *stream) relay(now time.Time, ev *openai.Event) error {
 		st.model.Metrics.EngineError(metrics.EngineProtocol)
 	default:
 		st.account(now, &st.info)
-		st.finished += st.info.Finished
+		if st.info.Finished > 0 {
+			st.finished += st.info.Finished
+			st.row.finished(ev.Data)
+		}
 		if st.info.Error != nil {
 			st.failed, st.extended = true, true
 		}
@@ -200,6 +204,7 @@ func (c *call) correct(u *openai.Usage) {
 	if !c.usable(u) {
 		return
 	}
+	c.row.usage(u)
 	c.promptTokens = int(u.Prompt)
 	c.rec.Prompt(c.promptTokens)
 	if u.HasCached {
@@ -265,6 +270,7 @@ func (st *stream) say(b []byte) error {
 func (st *stream) settle() error {
 	st.placement.Done(router.Completed)
 	if st.failed {
+		st.row.failed(failError, 0)
 		return &openai.Error{Code: openai.CodeEngineError, Message: "the engine reported an error inside the stream"}
 	}
 	return nil
@@ -282,10 +288,12 @@ func (st *stream) gone(err error) error {
 func (c *call) brokenOff(failure engine.Failure, err error) *openai.Error {
 	c.placement.Done(router.Broken)
 	if failure == engine.FailTimeout {
+		c.row.failed(failTimeout, 0)
 		c.model.Metrics.EngineError(metrics.EngineTimeout)
 		return &openai.Error{Code: openai.CodeEngineTimeout, Err: err,
 			Message: "the engine sent nothing for " + c.cfg.Limits.EngineIdle.String()}
 	}
+	c.row.failed(failBroken, 0)
 	c.model.Metrics.EngineError(metrics.EngineStream)
 	msg := "the engine ended the answer before it was complete"
 	if errors.Is(err, openai.ErrEventTooLarge) {

@@ -37,6 +37,11 @@ type Config struct {
 	Strict bool
 	// IgnoreNvExt drops nvext and the headers that override it.
 	IgnoreNvExt bool
+	// Trace takes a row for every request that was let in; nil means none are
+	// made.
+	Trace RowWriter
+	// TraceText has the rows hold the text of prompts.
+	TraceText bool
 	// LogRequests logs one line per finished request.
 	LogRequests bool
 	// SplitAdmin leaves the admin routes to AdminHandler.

@@ -37,13 +37,14 @@ func (c *call) relayUnary(resp *engine.Response) error {
 			return c.engineError(resp, body)
 		}
 		c.accountWhole(&info)
+		c.row.finished(body)
 		if c.wantsExt() {
 			body = addExt(body, info.NvExt, c.response(now))
 		}
 	}
 	c.copyHeader(resp.Header)
 	c.releaseBody(resp)
-	c.committed = true
+	c.committed, c.status = true, resp.Status
 	h := c.w.Header()
 	if whole {
 		h["Content-Length"] = []string{strconv.Itoa(len(body))}
@@ -100,6 +101,9 @@ func (p *patient) Read(b []byte) (int, error) {
 // knows, so no latency is derived from it.
 func (c *call) accountWhole(info *openai.ChunkInfo) {
 	c.tokens = info.Tokens()
+	if info.TokenIDs >= 0 {
+		c.row.began()
+	}
 	if c.usable(info.Usage) {
 		c.tokens = int(info.Usage.Completion)
 	}

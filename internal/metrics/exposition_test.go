@@ -75,6 +75,8 @@ func scenario() *Set {
 	r.End(at(3), ErrOverload)
 	m.Start(at(4), EndpointCompletions, false)
 	s.AuthFailure()
+	s.TraceRows(4)
+	s.TraceRowsDropped(1)
 	s.Model(UnknownModel).Start(at(5), EndpointEmbeddings, false).End(at(5), ErrNotFound)
 
 	// A model and a worker that came and went.
@@ -156,6 +158,8 @@ func TestFamilies(t *testing.T) {
 		"stator_inhibitions_total COUNTER worker_id",
 		"stator_retries_total COUNTER model reason",
 		"stator_shed_total COUNTER model reason",
+		"stator_trace_rows_dropped_total COUNTER",
+		"stator_trace_rows_total COUNTER",
 		"stator_workers GAUGE model state",
 	}
 	s := scenario()

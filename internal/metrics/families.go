@@ -101,6 +101,8 @@ type families struct {
 	inflightBodyBytes prometheus.Gauge
 	engineErrors      *prometheus.CounterVec
 	authFailures      prometheus.Counter
+	traceRows         prometheus.Counter
+	traceRowsDropped  prometheus.Counter
 }
 
 // newFamilies registers all families. It panics if two share a name, which the
@@ -181,6 +183,8 @@ func newFamilies(reg *prometheus.Registry, o Options) *families {
 		inflightBodyBytes: r.gauge(ownPrefix+"inflight_body_bytes", "Bytes of request bodies held in memory."),
 		engineErrors:      r.counters(ownPrefix+"engine_errors_total", "Failures of engines while serving a request, retried or not.", "model", "kind"),
 		authFailures:      r.counter(ownPrefix+"auth_failures_total", "Requests with a missing, wrong or insufficient key."),
+		traceRows:         r.counter(ownPrefix+"trace_rows_total", "Rows written to the request trace."),
+		traceRowsDropped:  r.counter(ownPrefix+"trace_rows_dropped_total", "Rows missing from the request trace, because the disk failed or could not keep up."),
 	}
 }
 

@@ -114,6 +114,12 @@ func (s *Set) HintIgnored(field string) {
 // AuthFailure records a request with a missing, wrong or insufficient key.
 func (s *Set) AuthFailure() { s.fam.authFailures.Inc() }
 
+// TraceRows records that n rows were written to the request trace.
+func (s *Set) TraceRows(n int) { s.fam.traceRows.Add(float64(n)) }
+
+// TraceRowsDropped records that n rows are missing from the request trace.
+func (s *Set) TraceRowsDropped(n int) { s.fam.traceRowsDropped.Add(float64(n)) }
+
 // AddBodyBytes changes the number of request body bytes held in memory by n;
 // the caller takes back what it added once the body is released.
 func (s *Set) AddBodyBytes(n int64) { s.fam.inflightBodyBytes.Add(float64(n)) }

@@ -211,6 +211,7 @@ type Model struct {
 	Created       time.Time // when the model was first seen
 	ContextLength int       // the longest of its workers'; 0 = unknown
 	Tokenizer     string    // name of a built-in tokenizer, if all workers use it
+	Adapter       bool      // a worker serves it as an adapter of another model
 	Metrics       *metrics.Model
 
 	pools      []*pool

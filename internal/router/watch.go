@@ -297,13 +297,14 @@ func (r *Router) poolLocked(em *engine.Model) *pool {
 // readers hold is replaced, never changed, so that they need no lock.
 func (r *Router) summarizeLocked(old *Model) {
 	m := *old
-	m.ContextLength, m.Tokenizer = 0, ""
+	m.ContextLength, m.Tokenizer, m.Adapter = 0, "", false
 	var info metrics.Info
 	first := true
 	m.pools = nil
 	for _, p := range old.pools {
 		n := p.models(func(em *engine.Model) {
 			m.ContextLength = max(m.ContextLength, em.ContextLength)
+			m.Adapter = m.Adapter || em.Parent != ""
 			if first {
 				m.Tokenizer, first = em.Tokenizer, false
 			} else if m.Tokenizer != em.Tokenizer {
