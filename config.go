@@ -38,6 +38,8 @@ type Config struct {
 	Log LogConfig `koanf:"log"`
 	// Tracing exports spans. Off by default.
 	Tracing TracingConfig `koanf:"tracing"`
+	// Trace records requests in a file. Off by default.
+	Trace TraceConfig `koanf:"trace"`
 	// Drain says how the server ends.
 	Drain DrainConfig `koanf:"drain"`
 	// Metrics shapes the Prometheus series.
@@ -84,12 +86,28 @@ type SimConfig struct {
 	Engines int `koanf:"engines"`
 	// Model is the name of the model they serve. Default "stator-sim".
 	Model string `koanf:"model"`
+	// Adapters are the names of the LoRA adapters they serve beside it. None by
+	// default.
+	Adapters []string `koanf:"adapters"`
+	// Kind is the engine whose scheduler and metrics they have: vllm or sglang.
+	// Default vllm.
+	Kind string `koanf:"kind"`
 	// Seed changes the text they generate. Default 0.
 	Seed uint64 `koanf:"seed"`
-	// TTFT is the time to the first token. Default 50ms.
-	TTFT time.Duration `koanf:"ttft"`
-	// ITL is the time between two tokens. Default 5ms.
-	ITL time.Duration `koanf:"itl"`
+	// Profile is how long they take. With linear and polynomial, both fitted to
+	// an 8B model on an H200, or a file of measurements that ends in .json or
+	// .npz, an engine is modelled with its batches and its KV cache. With fixed,
+	// each request takes the times TTFT and ITL, whatever else runs, and with
+	// instant no time; nothing is cached then. Default linear.
+	Profile string `koanf:"profile"`
+	// Speedup divides the times of a modelled engine, above 0. Default 1.
+	Speedup float64 `koanf:"speedup"`
+	// TTFT is the time to the first token with profile fixed. Default not set,
+	// which is 50ms.
+	TTFT *time.Duration `koanf:"ttft"`
+	// ITL is the time between two tokens with profile fixed. Default not set,
+	// which is 5ms.
+	ITL *time.Duration `koanf:"itl"`
 	// ContextLength is the longest prompt and answer together, in tokens.
 	// Default 32768.
 	ContextLength int `koanf:"context_length"`
@@ -97,11 +115,18 @@ type SimConfig struct {
 	BlockSize int `koanf:"block_size"`
 	// TotalKVBlocks is the number of KV blocks of one rank. Default 16384.
 	TotalKVBlocks int `koanf:"total_kv_blocks"`
-	// MaxNumBatchedTokens is the number of prompt tokens one rank takes in a
-	// step. Default 8192.
+	// MaxNumBatchedTokens is the number of tokens one rank computes in a step.
+	// Default 8192.
 	MaxNumBatchedTokens int `koanf:"max_num_batched_tokens"`
+	// MaxNumSeqs is the number of requests one rank computes in a step. Default
+	// 256.
+	MaxNumSeqs int `koanf:"max_num_seqs"`
 	// Ranks is the number of data-parallel ranks of each engine. Default 1.
 	Ranks int `koanf:"ranks"`
+	// VirtualTime runs modelled engines on a clock that does not wait: it goes on
+	// to the request_timestamp_ms of each request's nvext, and to the end with
+	// POST /sim/drain. Default false.
+	VirtualTime bool `koanf:"virtual_time"`
 }
 
 // RouterConfig says how a rank is chosen and when one is left alone. The three
@@ -208,6 +233,30 @@ type TracingConfig struct {
 	Sample float64 `koanf:"sample"`
 }
 
+// TraceConfig says where the request trace goes: a JSON object per finished
+// request, one to a line, with when it came, its lengths, the hashes of its
+// prompt's blocks, every candidate of the decision where to run it, and what
+// came of it. Prompts are tokenized for it where the tokenizer is known. A disk
+// that fails or cannot keep up costs rows, never requests.
+type TraceConfig struct {
+	// Out is the file, appended to if it exists. Empty, the default, records
+	// nothing.
+	Out string `koanf:"out"`
+	// MaxBytes is the size at which the file is put aside as OUT.1 and a new one
+	// begun; 0 is never. Default 1GiB.
+	MaxBytes Size `koanf:"max_bytes"`
+	// MaxFiles is how many files that were put aside are kept, the newest; 0 is
+	// all. Default 8.
+	MaxFiles int `koanf:"max_files"`
+	// Zstd compresses, and adds .zst to the name of the file. A name that ends so
+	// is enough, too. Default false.
+	Zstd bool `koanf:"zstd"`
+	// Text records the text of prompts, which otherwise appear as hashes and
+	// lengths alone. A request then holds it in memory until it ends, as part of
+	// limits.body_budget_bytes. Default false.
+	Text bool `koanf:"text"`
+}
+
 // DrainConfig says how the server ends.
 type DrainConfig struct {
 	// Timeout is how long running requests may go on once the server was told to
@@ -256,12 +305,14 @@ func DefaultConfig() Config {
 		Listen: "127.0.0.1:8000",
 		Sim: SimConfig{
 			Model:               "stator-sim",
-			TTFT:                50 * time.Millisecond,
-			ITL:                 5 * time.Millisecond,
+			Kind:                "vllm",
+			Profile:             "linear",
+			Speedup:             1,
 			ContextLength:       32768,
 			BlockSize:           16,
 			TotalKVBlocks:       16384,
 			MaxNumBatchedTokens: 8192,
+			MaxNumSeqs:          256,
 			Ranks:               1,
 		},
 		Router: RouterConfig{
@@ -281,6 +332,7 @@ func DefaultConfig() Config {
 		Errors:  ErrorsConfig{Format: "openai"},
 		Log:     LogConfig{Level: "info", Format: "text"},
 		Tracing: TracingConfig{Sample: 1},
+		Trace:   TraceConfig{MaxBytes: 1 << 30, MaxFiles: 8},
 		Drain:   DrainConfig{Timeout: 30 * time.Second},
 		Metrics: MetricsConfig{
 			Prefix: "dynamo_frontend",

@@ -70,17 +70,46 @@ func TestValidate(t *testing.T) {
 			{"engines[0].max_num_batched_tokens", "expected at least 0, got -4"},
 		}},
 
-		{"instant simulation", func(c *Config) { c.Sim.TTFT, c.Sim.ITL = 0, 0 }, nil},
-		{"empty simulation", func(c *Config) { c.Sim = SimConfig{Engines: -1, TTFT: -1, ITL: -1} }, []Problem{
+		{"fixed simulation", func(c *Config) {
+			c.Sim.Profile, c.Sim.TTFT, c.Sim.ITL = "fixed", new(time.Duration(0)), new(time.Second)
+		}, nil},
+		{"instant simulation", func(c *Config) { c.Sim.Profile = "instant" }, nil},
+		{"simulation by measurements", func(c *Config) { c.Sim.Profile, c.Sim.Kind, c.Sim.BlockSize = "mine.npz", "sglang", 1 }, nil},
+		{"empty simulation", func(c *Config) {
+			c.Sim = SimConfig{Engines: -1, Profile: "fixed", TTFT: new(time.Duration(-1)), ITL: new(time.Duration(-1))}
+		}, []Problem{
 			{"sim.engines", "expected a number from 0 to 4096, got -1"},
 			{"sim.model", "expected the name of a model"},
+			{"sim.kind", `expected vllm or sglang, got ""`},
+			{"sim.speedup", "expected a number above 0, got 0; for no delay at all there is profile instant"},
 			{"sim.ttft", "expected at least 0s, got -1ns"},
 			{"sim.itl", "expected at least 0s, got -1ns"},
 			{"sim.context_length", "expected at least 2, got 0"},
 			{"sim.block_size", "expected at least 1, got 0"},
 			{"sim.total_kv_blocks", "expected at least 1, got 0"},
 			{"sim.max_num_batched_tokens", "expected at least 1, got 0"},
+			{"sim.max_num_seqs", "expected at least 1, got 0"},
 			{"sim.ranks", "expected at least 1, got 0"},
+		}},
+		{"times of a modelled engine", func(c *Config) { c.Sim.TTFT, c.Sim.ITL = new(time.Second), new(time.Second) }, []Problem{
+			{"sim.ttft", "expected with profile fixed only, but the profile is linear"},
+			{"sim.itl", "expected with profile fixed only, but the profile is linear"},
+		}},
+		{"unknown profile", func(c *Config) { c.Sim.Profile = "liner" },
+			[]Problem{{"sim.profile", `expected linear, polynomial, fixed, instant or a file that ends in .json or .npz, got "liner"`}}},
+		{"a block of one token", func(c *Config) { c.Sim.BlockSize = 1 },
+			[]Problem{{"sim.block_size", "expected at least 2 for a modelled vllm, got 1"}}},
+		{"adapters", func(c *Config) { c.Sim.Adapters = []string{"a", "stator-sim", "a", ""} }, []Problem{
+			{"sim.adapters[1]", `expected a name of its own, got "stator-sim"`},
+			{"sim.adapters[2]", `expected a name of its own, got "a"`},
+			{"sim.adapters[3]", `expected a name of its own, got ""`},
+		}},
+		{"virtual time", func(c *Config) { c.Sim.VirtualTime = true }, nil},
+		{"virtual time without a model", func(c *Config) {
+			c.Sim.VirtualTime, c.Sim.Profile, c.Keys = true, "instant", []KeyConfig{{Name: "a", SHA256: hashA, Admin: true}}
+		}, []Problem{
+			{"sim.virtual_time", "expected a profile with a modelled engine, but the profile is instant"},
+			{"sim.virtual_time", "expected no API keys with it: everybody sets the clock"},
 		}},
 		{"too many simulations", func(c *Config) { c.Sim.Engines = math.MaxInt },
 			[]Problem{{"sim.engines", "expected a number from 0 to 4096, got 9223372036854775807"}}},
@@ -149,6 +178,12 @@ func TestValidate(t *testing.T) {
 			{"tracing.otlp_endpoint", "expected a URL such as http://127.0.0.1:4318"},
 			{"tracing.sample", "expected a number from 0 to 1, got 2"},
 		}},
+		{"trace", func(c *Config) { c.Trace = TraceConfig{Out: "trace.jsonl", Zstd: true, Text: true} }, nil},
+		{"trace to nowhere", func(c *Config) { c.Trace = TraceConfig{Out: "traces/", MaxBytes: -1, MaxFiles: -1} }, []Problem{
+			{"trace.out", `expected the name of a file, got "traces/"`},
+			{"trace.max_bytes", "expected at least 0, got -1"},
+			{"trace.max_files", "expected at least 0, got -1"},
+		}},
 		{"drain at once", func(c *Config) { c.Drain.Timeout = 0 }, nil},
 		{"drain in the past", func(c *Config) { c.Drain.Timeout = -time.Second },
 			[]Problem{{"drain.timeout", "expected at least 0s, got -1s"}}},
@@ -206,6 +241,8 @@ func TestWarnings(t *testing.T) {
 		{"with keys", func(c *Config) { c.Listen, c.Keys = ":8000", []KeyConfig{{Admin: true}} }, nil},
 		{"nobody is admin", func(c *Config) { c.Keys = []KeyConfig{{Trusted: true}} },
 			[]string{"no API key has admin: true, so nobody can read /metrics or use the other admin routes"}},
+		{"text of no trace", func(c *Config) { c.Trace.Text = true }, []string{"trace.text records nothing without trace.out"}},
+		{"text of a trace", func(c *Config) { c.Trace.Text, c.Trace.Out = true, "trace.jsonl" }, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			cfg := DefaultConfig()

@@ -59,7 +59,7 @@ func simulatedFleet(t *testing.T, p pace, change func(*stator.Config)) *fleet {
 	t.Helper()
 	cfg := stator.DefaultConfig()
 	cfg.Sim.Engines = 4
-	cfg.Sim.TTFT, cfg.Sim.ITL = p.ttft, p.itl
+	cfg.Sim.Profile, cfg.Sim.TTFT, cfg.Sim.ITL = "fixed", &p.ttft, &p.itl
 	return startFleet(t, cfg, change, &fleet{workers: []uint64{1, 2, 3, 4}})
 }
 

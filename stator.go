@@ -52,23 +52,19 @@ type Server struct {
 	metrics *metrics.Set
 	router  *router.Router
 	front   *frontend.Server
-	tracing *tracing // nil when off
+	tracing *tracing  // nil when off
+	trace   *recorder // nil when off
 
 	// running is the context of all requests; stop ends it with a cause.
 	running context.Context
 	stop    context.CancelCauseFunc
 
-	sims []*simEngine
+	sims  []*simEngine
+	clock simserver.Clock // of the simulated engines if their time is virtual
+
 	http []*http.Server // API, and admin if apart
 	addr []net.Addr     // of the same
 	wg   sync.WaitGroup
-}
-
-// simEngine is a simulated engine behind an in-memory listener.
-type simEngine struct {
-	server *simserver.Server
-	http   *http.Server
-	listen *simserver.MemListener
 }
 
 // Option changes how a [Server] is made.
@@ -137,6 +133,10 @@ func New(cfg Config, opts ...Option) (*Server, error) {
 	if s.tracing != nil {
 		front.Tracer = s.tracing.tracer
 	}
+	if cfg.Trace.Out != "" {
+		s.trace = &recorder{cfg: cfg.Trace, log: o.log, metrics: s.metrics}
+		front.Trace, front.TraceText = s.trace, cfg.Trace.Text
+	}
 	if cfg.Errors.Format == "dynamo" {
 		front.ErrorFormat = openai.FormatDynamo
 	}
@@ -162,7 +162,12 @@ func (s *Server) Start(ctx context.Context) error {
 }
 
 func (s *Server) start(ctx context.Context) error {
-	if err := s.listen(s.cfg.Listen, s.front); err != nil {
+	if s.trace != nil {
+		if err := s.trace.open(); err != nil {
+			return err
+		}
+	}
+	if err := s.listen(s.cfg.Listen, s.api()); err != nil {
 		return err
 	}
 	if s.cfg.AdminListen != "" {
@@ -170,10 +175,8 @@ func (s *Server) start(ctx context.Context) error {
 			return err
 		}
 	}
-	for i := range s.cfg.Sim.Engines {
-		if err := s.addSim(i + 1); err != nil {
-			return err
-		}
+	if err := s.addSims(); err != nil {
+		return err
 	}
 	for _, e := range s.cfg.Engines {
 		if err := s.addEngine(e); err != nil {
@@ -223,36 +226,6 @@ func (s *Server) listen(addr string, h http.Handler) error {
 		}
 	})
 	return nil
-}
-
-// addSim starts the simulated engine with that number and has the router watch
-// it, through the same adapter as every other engine.
-func (s *Server) addSim(n int) error {
-	c := s.cfg.Sim
-	server, err := simserver.New(simserver.Config{
-		Model:            c.Model,
-		Worker:           uint64(n),
-		Seed:             c.Seed,
-		TTFT:             c.TTFT,
-		ITL:              c.ITL,
-		ContextLength:    c.ContextLength,
-		BlockSize:        c.BlockSize,
-		TotalBlocks:      c.TotalKVBlocks,
-		MaxBatchedTokens: c.MaxNumBatchedTokens,
-		Ranks:            c.Ranks,
-	})
-	if err != nil {
-		return fmt.Errorf("sim: %w", err)
-	}
-	name := fmt.Sprintf("http://sim-%d", n)
-	sim := &simEngine{server: server, http: &http.Server{Handler: server}, listen: simserver.NewMemListener(name)}
-	s.sims = append(s.sims, sim)
-	s.wg.Go(func() { _ = sim.http.Serve(sim.listen) })
-	engine, err := openaihttp.New(openaihttp.Config{URL: name, Dial: sim.listen.Dial})
-	if err != nil {
-		return err
-	}
-	return s.router.Add(router.Spec{ID: kv.WorkerID(n), Name: name, Engine: engine})
 }
 
 func (s *Server) addEngine(e EngineConfig) error {
@@ -315,7 +288,7 @@ func (s *Server) Handler() http.Handler {
 		ctx, cancel := context.WithCancelCause(r.Context())
 		defer cancel(nil)
 		defer context.AfterFunc(s.running, func() { cancel(context.Cause(s.running)) })()
-		s.front.ServeHTTP(w, r.WithContext(ctx))
+		s.api().ServeHTTP(w, r.WithContext(ctx))
 	})
 }
 
@@ -358,6 +331,9 @@ func (s *Server) Close() error {
 		errs = append(errs, sim.http.Close())
 	}
 	s.wg.Wait()
+	if s.trace != nil {
+		errs = append(errs, s.trace.close())
+	}
 	if s.tracing != nil {
 		errs = append(errs, s.tracing.close())
 	}

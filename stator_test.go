@@ -17,7 +17,7 @@ func TestEmbedded(t *testing.T) {
 	cfg := stator.DefaultConfig()
 	cfg.Listen = "127.0.0.1:0"
 	cfg.Sim.Engines = 1
-	cfg.Sim.TTFT = time.Hour
+	cfg.Sim.Profile, cfg.Sim.TTFT = "fixed", new(time.Hour)
 	srv, err := stator.New(cfg)
 	if err != nil {
 		t.Fatal(err)

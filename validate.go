@@ -14,6 +14,8 @@ import (
 	"github.com/stator-ai/stator/internal/engine/openaihttp"
 	"github.com/stator-ai/stator/internal/kv"
 	"github.com/stator-ai/stator/internal/router"
+	"github.com/stator-ai/stator/internal/simengine"
+	"github.com/stator-ai/stator/internal/simserver"
 )
 
 // ConfigError lists everything that is wrong with a configuration.
@@ -48,7 +50,7 @@ func (c *Config) Validate() error {
 	var v validator
 	v.listeners(c)
 	v.engines(c)
-	v.sim(&c.Sim)
+	v.sim(c)
 	v.router(&c.Router)
 	v.limits(&c.Limits)
 	v.keys(c.Keys)
@@ -56,6 +58,7 @@ func (c *Config) Validate() error {
 	v.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	v.oneOf("log.format", c.Log.Format, "text", "json")
 	v.tracing(&c.Tracing)
+	v.trace(&c.Trace)
 	v.atLeast("drain.timeout", c.Drain.Timeout, 0)
 	v.metrics(&c.Metrics)
 	if v.problems == nil {
@@ -75,6 +78,9 @@ func (c *Config) Warnings() []string {
 		}
 	} else if !slices.ContainsFunc(c.Keys, func(k KeyConfig) bool { return k.Admin }) {
 		out = append(out, "no API key has admin: true, so nobody can read /metrics or use the other admin routes")
+	}
+	if c.Trace.Text && c.Trace.Out == "" {
+		out = append(out, "trace.text records nothing without trace.out")
 	}
 	return out
 }
@@ -203,20 +209,60 @@ func redacted(raw string) string {
 // maxSim bounds the simulated engines of one process.
 const maxSim = 4096
 
-func (v *validator) sim(s *SimConfig) {
+func (v *validator) sim(c *Config) {
+	s := &c.Sim
 	if s.Engines < 0 || s.Engines > maxSim {
 		v.add("sim.engines", "expected a number from 0 to %d, got %d", maxSim, s.Engines)
 	}
 	if s.Model == "" {
 		v.add("sim.model", "expected the name of a model")
 	}
-	v.atLeast("sim.ttft", s.TTFT, 0)
-	v.atLeast("sim.itl", s.ITL, 0)
+	for i, name := range s.Adapters {
+		if name == "" || name == s.Model || slices.Contains(s.Adapters[:i], name) {
+			v.add(fmt.Sprintf("sim.adapters[%d]", i), "expected a name of its own, got %q", name)
+		}
+	}
+	v.oneOf("sim.kind", s.Kind, string(simengine.VLLM), string(simengine.SGLang))
+	v.profile(s)
+	if s.VirtualTime && len(c.Keys) > 0 {
+		v.add("sim.virtual_time", "expected no API keys with it: everybody sets the clock")
+	}
 	v.intAtLeast("sim.context_length", s.ContextLength, 2)
 	v.intAtLeast("sim.block_size", s.BlockSize, 1)
 	v.intAtLeast("sim.total_kv_blocks", s.TotalKVBlocks, 1)
 	v.intAtLeast("sim.max_num_batched_tokens", s.MaxNumBatchedTokens, 1)
+	v.intAtLeast("sim.max_num_seqs", s.MaxNumSeqs, 1)
 	v.intAtLeast("sim.ranks", s.Ranks, 1)
+}
+
+// profile checks the timing of simulated engines.
+func (v *validator) profile(s *SimConfig) {
+	p := simserver.Profile(s.Profile)
+	if err := p.Check(); err != nil {
+		v.add("sim.profile", "%v", err)
+		return
+	}
+	if !(s.Speedup > 0) || math.IsInf(s.Speedup, 1) {
+		v.add("sim.speedup", "expected a number above 0, got %v; for no delay at all there is profile %s", s.Speedup, simserver.Instant)
+	}
+	for _, f := range []struct {
+		key   string
+		value *time.Duration
+	}{{"sim.ttft", s.TTFT}, {"sim.itl", s.ITL}} {
+		switch {
+		case f.value == nil:
+		case p != simserver.Fixed:
+			v.add(f.key, "expected with profile %s only, but the profile is %s", simserver.Fixed, p)
+		default:
+			v.atLeast(f.key, *f.value, 0)
+		}
+	}
+	if s.VirtualTime && !p.Modelled() {
+		v.add("sim.virtual_time", "expected a profile with a modelled engine, but the profile is %s", p)
+	}
+	if p.Modelled() && s.Kind == string(simengine.VLLM) && s.BlockSize == 1 {
+		v.add("sim.block_size", "expected at least 2 for a modelled vllm, got 1")
+	}
 }
 
 func (v *validator) router(r *RouterConfig) {
@@ -286,6 +332,16 @@ func (v *validator) tracing(t *TracingConfig) {
 		}
 	}
 	v.between("tracing.sample", t.Sample, 0, 1)
+}
+
+func (v *validator) trace(t *TraceConfig) {
+	if strings.HasSuffix(t.Out, "/") {
+		v.add("trace.out", "expected the name of a file, got %q", t.Out)
+	}
+	if t.MaxBytes < 0 {
+		v.add("trace.max_bytes", "expected at least 0, got %d", int64(t.MaxBytes))
+	}
+	v.intAtLeast("trace.max_files", t.MaxFiles, 0)
 }
 
 func (v *validator) metrics(m *MetricsConfig) {

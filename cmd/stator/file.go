@@ -114,8 +114,8 @@ func (f *file) walk(n *yaml.Node, t reflect.Type, key string) (any, bool) {
 			at := fmt.Sprintf("%s[%d]", key, i)
 			f.origins[at] = f.at(item.Line)
 			v, ok := f.walk(item, t.Elem(), at)
-			if !ok {
-				v = map[string]any{} // keeps the numbers of the items that follow
+			if !ok { // keeps the numbers of the items that follow
+				v = reflect.Zero(t.Elem()).Interface()
 			}
 			list = append(list, v)
 		}

@@ -189,6 +189,7 @@ func FuzzParseFile(f *testing.F) {
 		string(printed),
 		"", "#", "a: b", "- 1", "engines: [{url: x}, 3, ~]", "router: {mode: [}", "listen: 1\n---\nlisten: 2",
 		"engines: &a [*a]", "sim: &s {<<: *s, engines: 1}", "? {a: b}\n: c", "keys: !!set {a}", "drain: {timeout: 1h}",
+		"sim: {adapters: [a, 7], ttft: 1s}", "sim: {adapters: [true, {a: b}, ~]}",
 		"limits: {body_bytes: 0x10, max_inflight: 1_000}", "listen: !!binary aGk=", "{<<: 3}", "listen: \xff",
 	} {
 		f.Add([]byte(s))
@@ -229,6 +230,9 @@ func FuzzParseFile(f *testing.F) {
 func normal(cfg stator.Config) stator.Config {
 	if len(cfg.Engines) == 0 {
 		cfg.Engines = nil
+	}
+	if len(cfg.Sim.Adapters) == 0 {
+		cfg.Sim.Adapters = nil
 	}
 	if len(cfg.Keys) == 0 {
 		cfg.Keys = nil

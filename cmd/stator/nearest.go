@@ -43,7 +43,9 @@ func pathsTo(t reflect.Type, path, name string) []string {
 		case reflect.Struct:
 			out = append(out, pathsTo(f.Type, at, name)...)
 		case reflect.Slice:
-			out = append(out, pathsTo(f.Type.Elem(), at+"[]", name)...)
+			if f.Type.Elem().Kind() == reflect.Struct {
+				out = append(out, pathsTo(f.Type.Elem(), at+"[]", name)...)
+			}
 		}
 	}
 	return out

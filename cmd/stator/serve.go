@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel"
 
 	"github.com/stator-ai/stator"
+	"github.com/stator-ai/stator/internal/simserver"
 )
 
 func serveCommand() *cobra.Command {
@@ -66,10 +67,23 @@ The first SIGINT or SIGTERM lets running requests end, the second does not.`,
 	s.add("log-format", "log.format", "`FORMAT`: text or json").choices(cmd, "text", "json")
 	s.add("log-requests", "log.requests", "log a line per finished request")
 	s.add("otlp-endpoint", "tracing.otlp_endpoint", "`URL` of an OTLP/HTTP collector for traces")
+	s.add("trace-out", "trace.out", "`FILE` that gets a line of JSON per finished request: the decision, its inputs, timings")
+	s.add("trace-text", "trace.text", "record the text of prompts there, not only hashes and lengths")
 	s.add("drain-timeout", "drain.timeout", "`TIME` running requests may take to end")
 	s.add("sim-model", "sim.model", "`NAME` of the simulated model")
-	s.add("sim-ttft", "sim.ttft", "`TIME` to the first simulated token")
-	s.add("sim-itl", "sim.itl", "`TIME` between simulated tokens")
+	s.add("sim-kind", "sim.kind", "engine that the simulated ones are like, `KIND`: vllm or sglang").choices(cmd, "vllm", "sglang")
+	s.add("sim-seed", "sim.seed", "`NUMBER` that changes the simulated text")
+	s.add("sim-profile", "sim.profile", "how long simulated engines take, `PROFILE`: linear, polynomial, fixed, instant or a file").
+		choices(cmd, "linear", "polynomial", "fixed", "instant")
+	s.add("sim-speedup", "sim.speedup", "`FACTOR` by which modelled engines are faster")
+	s.add("sim-ttft", "sim.ttft", "`TIME` to the first simulated token, with the profile fixed (default 50ms)")
+	s.add("sim-itl", "sim.itl", "`TIME` between simulated tokens, with the profile fixed (default 5ms)")
+	s.add("sim-block-size", "sim.block_size", "`TOKENS` in a simulated KV block")
+	s.add("sim-blocks", "sim.total_kv_blocks", "`NUMBER` of KV blocks of a simulated rank")
+	s.add("sim-max-batched-tokens", "sim.max_num_batched_tokens", "`TOKENS` a simulated rank computes in a step")
+	s.add("sim-max-seqs", "sim.max_num_seqs", "`NUMBER` of requests a simulated rank computes in a step")
+	s.add("sim-ranks", "sim.ranks", "`NUMBER` of data-parallel ranks of a simulated engine")
+	s.add("sim-virtual-time", "sim.virtual_time", "simulate by nvext.request_timestamp_ms and POST /sim/drain instead of the wall clock")
 	fs.BoolVar(&dynamo, "dynamo-env", false, "also read the DYN_* variables that have a counterpart")
 	alias(fs, map[string]string{"tls-cert-path": "tls-cert", "tls-key-path": "tls-key"})
 
@@ -79,6 +93,11 @@ The first SIGINT or SIGTERM lets running requests end, the second does not.`,
 		}
 		stderr := cmd.ErrOrStderr()
 		src := source{file: path, getenv: os.Getenv, flags: append(engines.assignment(), s.given()...)}
+		for _, flag := range []string{"sim-ttft", "sim-itl"} {
+			if fs.Changed(flag) && !fs.Changed("sim-profile") { // it has no other meaning
+				src.flags = append(src.flags, assignment{"sim.profile", string(simserver.Fixed), "--" + flag})
+			}
+		}
 		if src.file == "" {
 			src.file = os.Getenv("STATOR_CONFIG")
 		}

@@ -120,17 +120,17 @@ func parseValue(t reflect.Type, text string) (any, error) {
 
 // formatValue returns the text of a scalar setting; parseValue reads it back.
 func formatValue(v reflect.Value) string {
-	switch x := v.Interface().(type) {
-	case time.Duration:
-		return formatDuration(x)
-	case fmt.Stringer:
-		return x.String()
-	}
 	if v.Kind() == reflect.Pointer {
 		if v.IsNil() {
 			return "null"
 		}
 		return formatValue(v.Elem())
+	}
+	switch x := v.Interface().(type) {
+	case time.Duration:
+		return formatDuration(x)
+	case fmt.Stringer:
+		return x.String()
 	}
 	if v.Kind() == reflect.Float64 {
 		return strconv.FormatFloat(v.Float(), 'g', -1, 64)

@@ -108,7 +108,7 @@ func newRig(t testing.TB, cfg rigConfig) *rig {
 	rg := &rig{router: router.New(cfg.router)}
 	for i := range max(1, cfg.engines) {
 		sc := cfg.sim
-		sc.Worker = uint64(i + 1)
+		sc.Worker = kv.WorkerID(i + 1)
 		name := "http://sim-" + string(rune('1'+i))
 		e := &rigEngine{cfg: sc, front: cfg.fault}
 		if err := e.start(); err != nil {

@@ -3,7 +3,10 @@ package frontend
 import (
 	"maps"
 	"net/http"
+	"strconv"
 	"strings"
+
+	"github.com/stator-ai/stator/internal/engine"
 )
 
 // engineHeader returns the headers that go to the engine: few, and chosen. The
@@ -22,6 +25,9 @@ func (c *call) engineHeader() http.Header {
 		if v := c.r.Header["Authorization"]; len(v) > 0 {
 			h["Authorization"] = v
 		}
+	}
+	if c.ext != nil && c.ext.RequestTimestampMS != nil {
+		h[engine.HeaderArrival] = []string{strconv.FormatFloat(*c.ext.RequestTimestampMS, 'f', -1, 64)}
 	}
 	c.injectSpan(h)
 	return h

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stator-ai/stator/internal/openai"
 	"github.com/stator-ai/stator/internal/router"
+	"github.com/stator-ai/stator/internal/simengine"
 	"github.com/stator-ai/stator/internal/simserver"
 	"github.com/stator-ai/stator/internal/tokenize"
 )
@@ -150,9 +151,8 @@ func TestEveryHistogramIsFed(t *testing.T) {
 		"dynamo_router_overhead_block_hashing_ms":        "blocks are hashed with the KV index",
 		"dynamo_router_overhead_seq_hashing_ms":          "blocks are hashed with the KV index",
 		"dynamo_router_overhead_indexer_find_matches_ms": "there is no index yet",
-		"dynamo_frontend_cached_tokens":                  "the simulated engine has no cache yet",
 	}
-	rg := newRig(t, rigConfig{sim: simserver.Config{BlockSize: 2}})
+	rg := newRig(t, rigConfig{sim: simserver.Config{BlockSize: 2, Engine: &simengine.Config{Timing: simengine.Fixed{}}}})
 	rg.post(t, "/v1/chat/completions", strings.Replace(hello, `{`, `{"stream":true,"stream_options":{"include_usage":true},"nvext":{"annotations":["token_ids"]},`, 1))
 	families, err := rg.metrics.Registry().Gather()
 	if err != nil {

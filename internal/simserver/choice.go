@@ -2,6 +2,7 @@ package simserver
 
 import (
 	"math"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/stator-ai/stator/internal/openai"
@@ -31,28 +32,45 @@ type choice struct {
 
 	piece []byte
 	top   []openai.Logprob
+	quiet bool // nobody reads what it writes
 }
 
-// newChoices returns the choices of req in the order of their index.
-func newChoices(cfg *Config, req *request) []choice {
-	choices := make([]choice, len(req.prompts)*req.n)
+// appendChoices appends the choices of req, in the order of their index, to dst,
+// which is empty; its memory is used again.
+func appendChoices(dst []choice, cfg *Config, req *request) []choice {
+	n := len(req.prompts) * req.n
+	choices := slices.Grow(dst, n)[:n]
 	for i := range choices {
 		c := &choices[i]
-		*c = choice{req: req, prompt: &req.prompts[i/req.n], index: i}
+		*c = choice{req: req, prompt: &req.prompts[i/req.n], index: i, out: c.out[:0], piece: c.piece[:0]}
 		c.prose.prime(choiceSeed(cfg.Seed, req, i%req.n), c.prompt.ids)
 		c.join.prime(c.prompt.ids)
 		if req.echo { // the prompt's stray bytes are part of the answer
 			c.begun, c.join.prompt = c.join.n, 0
 		}
 		c.stop = stopFilter{strings: req.stops, include: req.includeStop, at: make([]int, len(req.stops))}
-		c.limit = cfg.ContextLength - len(c.prompt.ids)
+		c.limit = cfg.room() - len(c.prompt.ids)
 		if req.maxTokens > 0 {
 			c.limit = min(c.limit, req.maxTokens)
 		}
-		c.out = make([]byte, 0, 64)
-		c.piece = make([]byte, 0, 2*utf8.UTFMax)
 	}
 	return choices
+}
+
+// rehearse finds out what the choice, which has written nothing yet, will write:
+// the number of tokens, how they end, and the blocks that they fill. The choice is
+// as before then.
+func (c *choice) rehearse(b *blockWriter) (tokens int, how ending) {
+	before := *c
+	c.quiet = true
+	for !c.done() {
+		c.step()
+		b.push(c.id)
+	}
+	tokens, how = c.tokens, endingOf(c.finish)
+	*c = before
+	clear(c.stop.at)
+	return tokens, how
 }
 
 // choiceSeed mixes what makes choice k of a request differ. The engine itself is
@@ -74,7 +92,7 @@ func (c *choice) step() {
 	checked := c.tokens >= c.req.minTokens
 	before := c.prose.hash
 	c.id = c.prose.next(checked && !c.req.ignoreEOS)
-	if c.req.logprobs {
+	if c.req.logprobs && !c.quiet {
 		c.logprob = logprob(c.prose.seed^before, c.id, c.req.top, c.top[:0])
 		c.logprob.Offset = c.offset
 		c.top = c.logprob.Top
@@ -100,6 +118,18 @@ func (c *choice) step() {
 	if c.tokens == c.limit {
 		c.end("length")
 	}
+}
+
+// run appends tokens of the choice to dst that are text and nothing else, all but
+// the last that it may have. Nothing must look at its tokens one by one.
+func (c *choice) run(dst []byte) []byte {
+	if c.join.n > 0 {
+		return dst
+	}
+	start := len(dst)
+	dst = c.prose.run(dst, c.limit-1-c.tokens)
+	c.tokens += len(dst) - start
+	return dst
 }
 
 // end finishes the choice without a stop string and lets go of what was held.

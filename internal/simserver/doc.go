@@ -1,16 +1,24 @@
 // Package simserver is a simulated engine behind the HTTP face of vLLM.
 //
 // A [Server] answers the OpenAI routes with made-up English text, streamed token
-// by token at a chosen pace, and the routes by which a router gets to know an
-// engine: models, health, version, tokenize, metrics. It needs no model file:
-// tokens are bytes and the template is ChatML.
+// by token, and the routes by which a router gets to know an engine: models,
+// health, version, tokenize, metrics. It needs no model file: tokens are bytes and
+// the template is ChatML.
 //
 // The text is a pure function of the seed and the tokens before it. Two servers
 // with the same seed give the same answer, and one that is handed a prompt with
 // the beginning of its answer writes the rest of it, byte for byte. Sampling
 // parameters such as temperature are accepted and change nothing.
 //
+// When tokens come is a matter of its own. With an engine model behind it
+// ([Config.Engine], package simengine), the server has a batch of requests per
+// pass, a queue, and a KV cache whose contents it reports as events and in the
+// usage of each answer; each rank has a goroutine, while it has work, that runs
+// pass after pass and sleeps for as long as each takes. Without a model every
+// request is on its own and has its tokens at fixed times. With a [Clock] time is
+// virtual, and nothing sleeps.
+//
 // A server runs on a socket like any handler, or on a [MemListener], which needs
-// none and lets tests run in virtual time. There is no goroutine besides those
-// of net/http.
+// none and lets tests run in virtual time. There is no goroutine per request
+// besides those of net/http.
 package simserver

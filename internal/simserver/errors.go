@@ -41,7 +41,12 @@ func errorType(status int) string {
 }
 
 func writeError(w http.ResponseWriter, e *apiError) {
-	b := append([]byte(nil), `{"error":{"message":`...)
+	writeJSON(w, e.status, appendError(nil, e))
+}
+
+// appendError appends the error as an object.
+func appendError(b []byte, e *apiError) []byte {
+	b = append(b, `{"error":{"message":`...)
 	b = openai.AppendString(b, e.message)
 	b = append(b, `,"type":`...)
 	b = openai.AppendString(b, errorType(e.status))
@@ -53,8 +58,7 @@ func writeError(w http.ResponseWriter, e *apiError) {
 	}
 	b = append(b, `,"code":`...)
 	b = strconv.AppendInt(b, int64(e.status), 10)
-	b = append(b, "}}"...)
-	writeJSON(w, e.status, b)
+	return append(b, "}}"...)
 }
 
 func writeJSON(w http.ResponseWriter, status int, body []byte) {

@@ -19,101 +19,161 @@ var errClosed = errors.New("the engine is shut down")
 // generate answers a chat or completion request.
 func (s *Server) generate(w http.ResponseWriter, r *http.Request, chat bool) {
 	arrived := time.Now()
-	f, bad := readObject(w, r)
-	if bad != nil {
+	sc := newScratch()
+	defer sc.free()
+	if bad := s.parseRequest(sc, w, r, chat); bad != nil {
 		writeError(w, bad)
 		return
 	}
-	req, bad := s.parseRequest(r.Header, f, chat)
-	if bad != nil {
-		writeError(w, bad)
-		return
-	}
-	rank, ok := s.begin(req.rank)
-	if !ok {
+	sc.parsed()
+	a, req := &sc.answer, &sc.req
+	a.init(s, req, w, arrived)
+	rank := s.begin(req.rank, a)
+	if rank == nil {
 		writeError(w, &apiError{status: http.StatusServiceUnavailable, message: errClosed.Error()})
 		return
 	}
-	defer s.end(rank)
-	a := newAnswer(&s.cfg, req, arrived)
-	p := pacer{closed: s.life.Done(), start: arrived, ttft: s.cfg.TTFT, itl: s.cfg.ITL}
-	defer p.stop()
-	// A client that does not read must not keep Close waiting. A stream ends in
-	// any case; the others are still to get their refusal.
-	rc := http.NewResponseController(w)
-	grace := time.Second
-	if req.stream {
-		grace = 0
-	}
-	defer context.AfterFunc(s.life, func() { rc.SetWriteDeadline(time.Now().Add(grace)) })()
-	if req.stream {
-		a.stream(r.Context(), w, rc, &p)
+	defer s.end(rank, a)
+	if s.cfg.Engine == nil {
+		a.pacer = pacer{closed: s.life.Done(), start: arrived, ttft: s.cfg.TTFT, itl: s.cfg.ITL}
+		defer a.pacer.stop()
+		defer rank.account(a)
+		a.tempo = &a.pacer
 	} else {
-		a.unary(r.Context(), w, &p)
+		a.job = newJob(rank, req, a.choices)
+		rank.submit(a.job)
+		defer rank.withdraw(a.job)
+		a.tempo = a.job
+		a.usage.HasCached = true
+	}
+	if req.stream {
+		a.stream(r.Context(), w)
+	} else {
+		a.unary(r.Context(), w)
 	}
 }
 
 // answer is a response on its way.
 type answer struct {
-	req     *request
-	choices []choice
-	usage   openai.Usage
-	chunk   openai.Chunk // of the stream, reused
-	one     [1]openai.Choice
-	id      [1]uint32
-	logprob [1]openai.TokenLogprob
-	json    []byte
-	event   []byte
+	server   *Server
+	req      *request
+	out      http.ResponseController
+	tempo    tempo
+	pacer    pacer // the tempo without an engine model
+	job      *job  // the tempo with one, else nil
+	choices  []choice
+	usage    openai.Usage
+	complete bool         // every token was written
+	chunk    openai.Chunk // of the stream, reused
+	one      [1]openai.Choice
+	id       [1]uint32
+	logprob  [1]openai.TokenLogprob
+	text     []byte
+	json     []byte
+	event    []byte
+
+	prev, next *answer // others that are being written; guarded by the server's mutex
 }
 
-func newAnswer(cfg *Config, req *request, now time.Time) *answer {
-	a := &answer{req: req, choices: newChoices(cfg, req)}
-	a.chunk = openai.Chunk{ID: req.id, Model: cfg.Model, Created: now.Unix()}
+// init begins the answer to req. It keeps the memory of the one before.
+func (a *answer) init(s *Server, req *request, w http.ResponseWriter, now time.Time) {
+	*a = answer{
+		server:  s,
+		req:     req,
+		out:     *http.NewResponseController(w),
+		choices: appendChoices(a.choices[:0], &s.cfg, req),
+		chunk:   openai.Chunk{ID: req.id, Model: req.model, Created: now.Unix()},
+		text:    a.text[:0],
+		json:    a.json[:0],
+		event:   a.event[:0],
+	}
 	for i := range req.prompts {
 		a.usage.Prompt += uint64(len(req.prompts[i].ids))
 	}
-	return a
 }
 
-// stream sends one event per token, the choices taking turns.
-func (a *answer) stream(ctx context.Context, w http.ResponseWriter, rc *http.ResponseController, p *pacer) {
+// cut bounds what is left of the answer when the server is closed, because a
+// client that does not read must not keep it waiting. A stream ends in any case;
+// the others are still to get their refusal.
+func (a *answer) cut() {
+	grace := time.Second
+	if a.req.stream {
+		grace = 0
+	}
+	a.out.SetWriteDeadline(time.Now().Add(grace))
+}
+
+// stream sends one event per token, the choices taking turns. Tokens that are due
+// together go out together.
+func (a *answer) stream(ctx context.Context, w http.ResponseWriter) {
 	h := w.Header()
-	h.Set("Content-Type", "text/event-stream; charset=utf-8")
-	h.Set("Cache-Control", "no-cache")
+	h["Content-Type"], h["Cache-Control"] = eventStream, noCache
 	w.WriteHeader(http.StatusOK)
-	if p.ttft > 0 {
-		rc.Flush() // the request is accepted; there is time to say so
+	if a.job != nil || a.server.cfg.TTFT > 0 {
+		a.out.Flush() // the request is accepted; there is time to say so
 	}
 	for live := len(a.choices); live > 0; {
-		if err := p.wait(ctx, 1); err != nil {
-			if errors.Is(err, errClosed) {
-				panic(http.ErrAbortHandler)
-			}
+		if err := a.tempo.more(ctx); err != nil {
+			a.breakOff(w, err)
 			return
 		}
-		for i := range a.choices {
-			c := &a.choices[i]
-			if c.done() {
-				continue
-			}
-			c.step()
-			a.usage.Completion++
-			if c.done() {
-				live--
-			}
-			a.tokenChunk(c)
-			if !a.send(w, rc) {
-				return
+		for again := true; again; {
+			again = false
+			for i := range a.choices {
+				c := &a.choices[i]
+				if c.done() || c.tokens >= a.tempo.due(i) {
+					continue
+				}
+				again = true
+				c.step()
+				if c.done() {
+					live--
+				}
+				a.count(c)
+				a.tokenChunk(c)
+				if !a.send(w, live == 0 && !a.req.includeUsage) {
+					return
+				}
 			}
 		}
+		if a.out.Flush() != nil {
+			return
+		}
 	}
+	a.complete = true
 	if a.req.includeUsage {
 		a.chunk.Choices, a.chunk.Usage = nil, &a.usage
-		if !a.send(w, rc) {
+		if !a.send(w, true /* last */) || a.out.Flush() != nil {
 			return
 		}
 	}
 	w.Write(openai.Done) // goes out when the handler returns
+}
+
+var (
+	eventStream = []string{"text/event-stream; charset=utf-8"}
+	noCache     = []string{"no-cache"}
+)
+
+// breakOff ends a stream whose tokens do not come.
+func (a *answer) breakOff(w http.ResponseWriter, err error) {
+	switch {
+	case errors.Is(err, errClosed):
+		panic(http.ErrAbortHandler)
+	case errors.Is(err, errRejected):
+		a.json = appendError(a.json[:0], a.server.tooLarge(int(a.usage.Prompt)))
+		w.Write(openai.AppendData(a.event[:0], a.json))
+		w.Write(openai.Done)
+	}
+}
+
+// count adds the token that c has just written to the usage. What the first choice
+// of a prompt found in the cache counts for the prompt.
+func (a *answer) count(c *choice) {
+	a.usage.Completion++
+	if a.job != nil && c.tokens == 1 && c.index%a.req.n == 0 {
+		a.usage.Cached += uint64(a.job.sequences[c.index].cached)
+	}
 }
 
 // tokenChunk makes the chunk for the token that c has just written.
@@ -171,37 +231,65 @@ func (a *answer) echo(c *choice, ch *openai.Choice) {
 	}
 }
 
-// send writes the chunk as one event and pushes it out. It reports whether the
-// client is still there.
-func (a *answer) send(w http.ResponseWriter, rc *http.ResponseController) bool {
+// send writes the chunk as one event. It reports whether the client is still
+// there.
+func (a *answer) send(w http.ResponseWriter, last bool) bool {
 	if a.req.chat {
 		a.json = openai.AppendChatChunk(a.json[:0], &a.chunk)
 	} else {
 		a.json = openai.AppendCompletion(a.json[:0], &a.chunk)
 	}
-	a.event = openai.AppendData(a.event[:0], a.json)
-	if _, err := w.Write(a.event); err != nil {
-		return false
+	if last {
+		a.addTimes()
 	}
-	return rc.Flush() == nil
+	a.event = openai.AppendData(a.event[:0], a.json)
+	_, err := w.Write(a.event)
+	return err == nil
+}
+
+// addTimes adds the times of the answer to its last object if time is virtual,
+// since clients cannot measure it.
+func (a *answer) addTimes() {
+	if a.server.cfg.Clock == nil {
+		return
+	}
+	b := append(a.json[:len(a.json)-1], `,"stator":{"arrival_ms":`...)
+	b = appendMillis(b, a.job.arrived)
+	b = append(b, `,"first_token_ms":`...)
+	b = appendMillis(b, a.job.first)
+	b = append(b, `,"end_ms":`...)
+	b = appendMillis(b, a.job.last)
+	a.json = append(b, "}}"...)
 }
 
 // unary collects the whole answer and sends it when its last token is due.
-func (a *answer) unary(ctx context.Context, w http.ResponseWriter, p *pacer) {
-	out := make([]openai.Choice, len(a.choices))
-	rounds := 0
-	for i := range a.choices {
-		c := &a.choices[i]
-		out[i] = a.whole(c)
-		a.usage.Completion += uint64(c.tokens)
-		rounds = max(rounds, c.tokens)
+func (a *answer) unary(ctx context.Context, w http.ResponseWriter) {
+	out := a.one[:]
+	if len(a.choices) != 1 {
+		out = make([]openai.Choice, len(a.choices))
 	}
-	if err := p.wait(ctx, rounds); err != nil {
-		if errors.Is(err, errClosed) {
+	longest := 0
+	for i := range a.choices {
+		out[i] = a.whole(&a.choices[i])
+		longest = max(longest, a.choices[i].tokens)
+	}
+	if err := a.tempo.rest(ctx, longest); err != nil {
+		switch {
+		case errors.Is(err, errClosed):
 			writeError(w, &apiError{status: http.StatusServiceUnavailable, message: err.Error()})
+		case errors.Is(err, errRejected):
+			writeError(w, a.server.tooLarge(int(a.usage.Prompt)))
 		}
 		return
 	}
+	for i := range a.choices {
+		c := &a.choices[i]
+		a.usage.Completion += uint64(c.tokens)
+		if a.job != nil && i%a.req.n == 0 {
+			a.usage.Cached += uint64(a.job.sequences[i].cached)
+		}
+	}
+	a.complete = true
 	a.chunk.Choices, a.chunk.Usage = out, &a.usage
 	if a.req.chat {
 		if a.req.returnIDs {
@@ -211,18 +299,24 @@ func (a *answer) unary(ctx context.Context, w http.ResponseWriter, p *pacer) {
 	} else {
 		a.json = openai.AppendCompletion(a.json, &a.chunk)
 	}
+	a.addTimes()
 	writeJSON(w, http.StatusOK, a.json)
 }
 
 // whole runs a choice to its end.
 func (a *answer) whole(c *choice) openai.Choice {
+	start := len(a.text)
 	ch := openai.Choice{Index: c.index}
 	if a.req.logprobs {
 		ch.Logprobs = []openai.TokenLogprob{}
 	}
+	plain := len(a.req.stops) == 0 && !a.req.returnIDs && !a.req.logprobs
 	for !c.done() {
+		if plain {
+			a.text = c.run(a.text)
+		}
 		c.step()
-		ch.Text = append(ch.Text, c.out...)
+		a.text = append(a.text, c.out...)
 		if a.req.returnIDs {
 			ch.TokenIDs = append(ch.TokenIDs, c.id)
 		}
@@ -231,6 +325,7 @@ func (a *answer) whole(c *choice) openai.Choice {
 			ch.Logprobs = append(ch.Logprobs, c.logprob)
 		}
 	}
+	ch.Text = a.text[start:len(a.text):len(a.text)]
 	ch.FinishReason, ch.StopReason = c.finish, c.stopReason
 	if a.req.returnIDs {
 		ch.PromptTokenIDs = c.prompt.ids

@@ -32,7 +32,11 @@ func content(r response, i int) string {
 
 // TestStreamEqualsUnary asks for the same thing both ways.
 func TestStreamEqualsUnary(t *testing.T) {
-	s := newServer(t, Config{Seed: 5})
+	bothModes(t, Config{Seed: 5}, testStreamEqualsUnary)
+}
+
+func testStreamEqualsUnary(t *testing.T, cfg Config) {
+	s := newServer(t, cfg)
 	for _, tc := range []struct{ path, body string }{
 		{chatPath, hello},
 		{chatPath, hello + `,"n":3,"max_tokens":50`},
@@ -45,6 +49,7 @@ func TestStreamEqualsUnary(t *testing.T) {
 		{textPath, `"prompt":[[99,97],[258,10]],"ignore_eos":true,"max_tokens":700`},
 	} {
 		t.Run(tc.body, func(t *testing.T) {
+			unary(t, s, tc.path, "{"+tc.body+"}") // what the cache has of it is the same from now on
 			whole := unary(t, s, tc.path, "{"+tc.body+"}", "X-Request-Id: r")
 			chunks := stream(t, s, tc.path, "{"+tc.body+`,"stream":true,"stream_options":{"include_usage":true}}`, "X-Request-Id: r")
 			joined := response{ID: whole.ID, Model: whole.Model, Object: whole.Object, Prompt: chunks[0].Prompt}
@@ -106,7 +111,11 @@ func TestStreamEqualsUnary(t *testing.T) {
 // TestContinuation cuts an answer at every token and asks another engine with
 // the same seed for the rest, as a router does when an engine dies.
 func TestContinuation(t *testing.T) {
-	first, second := newServer(t, Config{Seed: 9, Worker: 1}), newServer(t, Config{Seed: 9, Worker: 2})
+	bothModes(t, Config{Seed: 9}, testContinuation)
+}
+
+func testContinuation(t *testing.T, cfg Config) {
+	first, second := newServer(t, cfg), newServer(t, cfg)
 	whole := unary(t, first, chatPath, `{`+hello+`,"return_token_ids":true,"max_tokens":600}`)
 	ids, text := whole.Choices[0].TokenID, content(whole, 0)
 	if len(ids) < 50 {
@@ -183,7 +192,11 @@ func unaryText(t *testing.T, body string) string {
 }
 
 func TestLimits(t *testing.T) {
-	s := newServer(t, Config{Seed: 1, ContextLength: 400})
+	bothModes(t, Config{Seed: 1, ContextLength: 400}, testLimits)
+}
+
+func testLimits(t *testing.T, cfg Config) {
+	s := newServer(t, cfg)
 	full := unary(t, s, chatPath, `{`+hello+`}`)
 	text := content(full, 0)
 	if full.Choices[0].Finish != "stop" || full.Usage.Completion != len(text)+1 || full.Usage.Prompt != 24 || full.Usage.Total != len(text)+25 {
@@ -233,7 +246,11 @@ func TestLimits(t *testing.T) {
 }
 
 func TestUsageChunks(t *testing.T) {
-	s := newServer(t, Config{})
+	bothModes(t, Config{}, testUsageChunks)
+}
+
+func testUsageChunks(t *testing.T, cfg Config) {
+	s := newServer(t, cfg)
 	for _, tc := range []struct {
 		options string
 		want    []int // completion tokens per chunk, -1 for no usage
@@ -273,7 +290,11 @@ func TestHeldText(t *testing.T) {
 }
 
 func TestPromptForms(t *testing.T) {
-	s := newServer(t, Config{})
+	bothModes(t, Config{}, testPromptForms)
+}
+
+func testPromptForms(t *testing.T, cfg Config) {
+	s := newServer(t, cfg)
 	for body, want := range map[string][][]uint32{
 		`"a<|eos|>"`:      {{97, 257}},
 		`["a","bc"]`:      {{97}, {98, 99}},
@@ -350,28 +371,54 @@ func (s *sink) Write(b []byte) (int, error) { s.writes++; s.bytes += int64(len(b
 func (s *sink) Flush()                      { s.flushes++ }
 
 func TestStreamAllocs(t *testing.T) {
-	s := newServer(t, Config{})
+	bothModes(t, Config{}, testStreamAllocs)
+}
+
+func testStreamAllocs(t *testing.T, cfg Config) {
+	s := newServer(t, cfg)
 	run := func(tokens int) func() {
 		return func() {
 			r, _ := http.NewRequest("POST", chatPath, strings.NewReader(fmt.Sprintf(`{%s,"stream":true,"ignore_eos":true,"stop":["the quick"],"return_token_ids":true,"max_tokens":%d}`, hello, tokens)))
 			w := sink{header: http.Header{}}
 			s.ServeHTTP(&w, r)
-			if w.writes != tokens+1 || w.flushes != tokens {
-				t.Fatalf("%d writes, %d flushes for %d tokens", w.writes, w.flushes, tokens)
+			if w.writes != tokens+1 {
+				t.Fatalf("%d writes for %d tokens", w.writes, tokens)
+			}
+			if cfg.Engine == nil && w.flushes != tokens {
+				t.Fatalf("%d flushes for %d tokens", w.flushes, tokens)
 			}
 		}
 	}
 	few, many := testing.AllocsPerRun(20, run(100)), testing.AllocsPerRun(20, run(2100))
-	if per := (many - few) / 2000; per > 0.001 {
+	if per := (many - few) / 2000; per > 0.01 { // growing slices apart
 		t.Errorf("%v allocations per chunk", per)
 	}
 	t.Logf("%v allocations per request", few)
 }
 
-// BenchmarkStream is the cost of an instant stream without a network. On two
-// cores of a Xeon: 297 ns/token, 47 allocs/op for 1000 tokens.
+// BenchmarkUnary is the cost of an answer of some 300 tokens in one piece without a
+// network, which takes no time. On two cores of a Xeon: 6.1 µs, 14 allocs/op.
+func BenchmarkUnary(b *testing.B) {
+	s := newServer(b, Config{Seed: 1})
+	body := `{` + hello + `}`
+	w := sink{header: http.Header{}}
+	b.ReportAllocs()
+	for b.Loop() {
+		r, _ := http.NewRequest("POST", chatPath, strings.NewReader(body))
+		s.ServeHTTP(&w, r)
+	}
+}
+
+// BenchmarkStream is the cost of a stream without a network whose tokens take no
+// time, without and with an engine model. On two cores of a Xeon: 301 ns/token and
+// 11 allocs/op without, 637 ns/token and 31 allocs/op with, for 1000 tokens.
 func BenchmarkStream(b *testing.B) {
-	s := newServer(b, Config{})
+	b.Run("fixed", func(b *testing.B) { benchmarkStream(b, Config{}) })
+	b.Run("model", func(b *testing.B) { benchmarkStream(b, modelled(Config{}, 0, 0)) })
+}
+
+func benchmarkStream(b *testing.B, cfg Config) {
+	s := newServer(b, cfg)
 	body := `{` + hello + `,"stream":true,"ignore_eos":true,"max_tokens":1000}`
 	w := sink{header: http.Header{}}
 	b.ReportAllocs()
@@ -379,5 +426,5 @@ func BenchmarkStream(b *testing.B) {
 		r, _ := http.NewRequest("POST", chatPath, strings.NewReader(body))
 		s.ServeHTTP(&w, r)
 	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(w.flushes), "ns/token")
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(w.writes), "ns/token")
 }

@@ -9,6 +9,9 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/stator-ai/stator/internal/simengine"
 )
 
 func newServer(t testing.TB, cfg Config) *Server {
@@ -18,6 +21,21 @@ func newServer(t testing.TB, cfg Config) *Server {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// modelled returns cfg with an engine model whose passes take that time.
+func modelled(cfg Config, prefill, decode time.Duration) Config {
+	cfg.Engine = &simengine.Config{Timing: simengine.Fixed{PrefillTime: prefill, DecodeTime: decode}}
+	return cfg
+}
+
+// bothModes runs a test without an engine model and with one of each kind.
+func bothModes(t *testing.T, cfg Config, test func(t *testing.T, cfg Config)) {
+	t.Run("fixed", func(t *testing.T) { test(t, cfg) })
+	for _, kind := range []simengine.Kind{simengine.VLLM, simengine.SGLang} {
+		cfg.Kind = kind
+		t.Run(string(kind), func(t *testing.T) { test(t, modelled(cfg, 0, 0)) })
+	}
 }
 
 // serve runs s on a listener in memory until the test is over.
@@ -80,7 +98,15 @@ type response struct {
 		Prompt     int `json:"prompt_tokens"`
 		Completion int `json:"completion_tokens"`
 		Total      int `json:"total_tokens"`
+		Details    *struct {
+			Cached int `json:"cached_tokens"`
+		} `json:"prompt_tokens_details"`
 	}
+	Times *struct {
+		Arrival float64 `json:"arrival_ms"`
+		First   float64 `json:"first_token_ms"`
+		End     float64 `json:"end_ms"`
+	} `json:"stator"`
 	Prompt []uint32 `json:"prompt_token_ids"`
 }
 

@@ -3,8 +3,6 @@ package simserver
 import (
 	"fmt"
 	"net/http"
-	"strconv"
-	"strings"
 
 	"github.com/stator-ai/stator/internal/openai"
 	"github.com/stator-ai/stator/internal/tokenize"
@@ -23,52 +21,57 @@ func (s *Server) serveVersion(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, []byte(`{"version":"`+version+`"}`))
 }
 
-// serveModels lists the one model, with what a router wants to know about the
-// engine under a key of its own.
+// serveModels lists the model and its adapters, with what a router wants to know
+// about the engine under a key of its own.
 func (s *Server) serveModels(w http.ResponseWriter, _ *http.Request) {
-	b := append([]byte(nil), `{"object":"list","data":[{"id":`...)
-	b = openai.AppendString(b, s.cfg.Model)
-	b = fmt.Appendf(b, `,"object":"model","created":%d,"owned_by":"stator","max_model_len":%d`, s.created, s.cfg.ContextLength)
+	b := append([]byte(nil), `{"object":"list","data":[`...)
+	b = s.appendCard(b, s.cfg.Model, "")
+	for _, name := range s.cfg.Adapters {
+		b = s.appendCard(append(b, ','), name, s.cfg.Model)
+	}
+	writeJSON(w, http.StatusOK, append(b, "]}"...))
+}
+
+// appendCard appends the entry of a model. An adapter has a parent.
+func (s *Server) appendCard(b []byte, name, parent string) []byte {
+	b = append(b, `{"id":`...)
+	b = openai.AppendString(b, name)
+	b = fmt.Appendf(b, `,"object":"model","created":%d,"owned_by":"stator"`, s.created)
+	if parent != "" {
+		b = append(b, `,"root":`...)
+		b = openai.AppendString(b, name)
+		b = append(b, `,"parent":`...)
+		b = openai.AppendString(b, parent)
+	}
+	b = fmt.Appendf(b, `,"max_model_len":%d`, s.cfg.ContextLength)
 	b = fmt.Appendf(b, `,"stator":{"engine":"sim","tokenizer":"%s","block_size":%d,"total_kv_blocks":%d,"max_num_batched_tokens":%d,"ranks":%d`,
 		tokenize.Bytes{}.Fingerprint(), s.cfg.BlockSize, s.cfg.TotalBlocks, s.cfg.MaxBatchedTokens, s.cfg.Ranks)
 	if s.cfg.Worker != 0 {
 		b = fmt.Appendf(b, `,"worker":%d`, s.cfg.Worker)
 	}
-	b = append(b, "}}]}"...)
-	writeJSON(w, http.StatusOK, b)
+	return append(b, "}}"...)
 }
 
-// serveMetrics tells the load of each rank under vLLM's names.
-func (s *Server) serveMetrics(w http.ResponseWriter, _ *http.Request) {
-	s.mu.Lock()
-	running := append([]int(nil), s.mu.ranks...)
-	s.mu.Unlock()
-	model := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(s.cfg.Model)
-
-	var b []byte
-	gauge := func(name, help string, value func(rank int) int) {
-		b = fmt.Appendf(b, "# HELP %s %s\n# TYPE %s gauge\n", name, help, name)
-		for rank := range running {
-			b = fmt.Appendf(b, "%s{engine=\"%d\",model_name=\"%s\"} %d\n", name, rank, model, value(rank))
-		}
-	}
-	gauge("vllm:num_requests_running", "Requests being answered.", func(rank int) int { return running[rank] })
-	gauge("vllm:num_requests_waiting", "Requests waiting to be answered.", func(int) int { return 0 })
-
-	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-	w.Header().Set("Content-Length", strconv.Itoa(len(b)))
-	w.Write(b)
+// serveServerInfo tells the settings of the engine as SGLang does.
+func (s *Server) serveServerInfo(w http.ResponseWriter, _ *http.Request) {
+	b := append([]byte(nil), `{"served_model_name":`...)
+	b = openai.AppendString(b, s.cfg.Model)
+	b = fmt.Appendf(b, `,"version":"%s","context_length":%d,"page_size":%d,"max_total_num_tokens":%d,"chunked_prefill_size":%d,"dp_size":%d}`,
+		version, s.cfg.ContextLength, s.cfg.BlockSize, s.cfg.TotalBlocks*s.cfg.BlockSize, s.cfg.chunk(), s.cfg.Ranks)
+	writeJSON(w, http.StatusOK, b)
 }
 
 // serveTokenize gives the ids of a text or of a chat, as generation would see
 // them.
 func (s *Server) serveTokenize(w http.ResponseWriter, r *http.Request) {
-	f, bad := readObject(w, r)
-	if bad != nil {
+	sc := newScratch()
+	defer sc.free()
+	if bad := sc.read(w, r); bad != nil {
 		writeError(w, bad)
 		return
 	}
-	ids, bad := s.tokenizeIDs(f)
+	f := &sc.fields
+	ids, bad := s.tokenizeIDs(sc)
 	if bad != nil {
 		writeError(w, bad)
 		return
@@ -95,13 +98,14 @@ func (s *Server) serveTokenize(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, append(b, '}'))
 }
 
-func (s *Server) tokenizeIDs(f *fields) ([]uint32, *apiError) {
-	if err := s.checkModel(f); err != nil {
+func (s *Server) tokenizeIDs(sc *scratch) ([]uint32, *apiError) {
+	f := &sc.fields
+	if _, _, err := s.checkModel(f); err != nil {
 		return nil, err
 	}
 	v := f.Get("prompt")
 	if !v.Present() {
-		ids, err := s.chatIDs(f)
+		ids, err := sc.chatIDs()
 		if err == nil {
 			err = f.err
 		}
@@ -119,9 +123,12 @@ func (s *Server) tokenizeIDs(f *fields) ([]uint32, *apiError) {
 }
 
 func (s *Server) serveDetokenize(w http.ResponseWriter, r *http.Request) {
-	f, bad := readObject(w, r)
+	sc := newScratch()
+	defer sc.free()
+	bad := sc.read(w, r)
+	f := &sc.fields
 	if bad == nil {
-		bad = s.checkModel(f)
+		_, _, bad = s.checkModel(f)
 	}
 	if bad != nil {
 		writeError(w, bad)

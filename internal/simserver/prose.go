@@ -1,6 +1,10 @@
 package simserver
 
-import "github.com/stator-ai/stator/internal/tokenize"
+import (
+	"unicode/utf8"
+
+	"github.com/stator-ai/stator/internal/tokenize"
+)
 
 // endToken is the token that ends an answer. It is what a chat turn ends with,
 // so that an answer sent back as a message continues the same token sequence.
@@ -23,6 +27,8 @@ type prose struct {
 	words    int    // words of the sentence before this one
 	length   int    // tokens since the start of the word
 	last     uint32 // the token before
+
+	pattern []slot // of the sentence; nil when it is to be chosen
 
 	unit   [longestUnit]byte // the word to write, with its mark
 	size   int
@@ -70,6 +76,34 @@ func (p *prose) push(id uint32) {
 	}
 }
 
+// run appends up to n of the tokens that follow to dst, as far as they are sure to
+// be characters of one byte, and records them. It does what next and push do for
+// each, in less time.
+func (p *prose) run(dst []byte, n int) []byte {
+	for n > 0 && !p.astray {
+		if p.length == p.size && !p.final { // between two words
+			dst = append(dst, ' ')
+			n--
+			p.push(' ')
+			continue
+		}
+		rest := p.unit[p.length:min(p.size, p.length+n)]
+		h, ascii := p.hash, 0
+		for ascii < len(rest) && rest[ascii] < utf8.RuneSelf {
+			h = fold(h, uint32(rest[ascii]))
+			ascii++
+		}
+		if ascii == 0 {
+			break
+		}
+		dst = append(dst, rest[:ascii]...)
+		n -= ascii
+		p.hash, p.last = h, uint32(rest[ascii-1])
+		p.length += ascii
+	}
+	return dst
+}
+
 // advance folds id into the hash and reports whether a word starts after it.
 func (p *prose) advance(id uint32) bool {
 	p.hash = fold(p.hash, id)
@@ -77,7 +111,7 @@ func (p *prose) advance(id uint32) bool {
 	p.last = id
 	switch {
 	case id >= 256, id == '\n', id == ' ' && (last == '.' || last == '?' || last == '!'):
-		p.sentence, p.words = p.hash, 0
+		p.sentence, p.words, p.pattern = p.hash, 0, nil
 	case id == ' ':
 		if p.length > 0 { // not one of several spaces
 			p.words++
@@ -92,9 +126,14 @@ func (p *prose) advance(id uint32) bool {
 
 // choose picks the word that starts here.
 func (p *prose) choose() {
-	pattern := sentences[mix(p.seed^p.sentence)%uint64(len(sentences))]
-	at := p.words % len(pattern)
-	s := &pattern[at]
+	if p.pattern == nil {
+		p.pattern = sentences[mix(p.seed^p.sentence)%uint64(len(sentences))]
+	}
+	at := p.words
+	if at >= len(p.pattern) {
+		at %= len(p.pattern)
+	}
+	s := &p.pattern[at]
 	p.size = copy(p.unit[:], s.words[mix(p.seed^p.word^wordSalt)%uint64(len(s.words))])
 	if p.words == 0 {
 		p.unit[0] -= 'a' - 'A'
@@ -103,7 +142,7 @@ func (p *prose) choose() {
 		p.unit[p.size] = s.mark
 		p.size++
 	}
-	p.final = at == len(pattern)-1
+	p.final = at == len(p.pattern)-1
 	p.astray = false
 }
 

@@ -84,6 +84,36 @@ func TestProseContinues(t *testing.T) {
 	}
 }
 
+// TestProseRun writes texts with run as far as it goes, and compares.
+func TestProseRun(t *testing.T) {
+	for _, text := range prosePrompts {
+		for seed := range uint64(20) {
+			for _, most := range []int{1, 2, 7, 1000} {
+				want := decode(t, write(seed, encode(text), 700, true))
+				var p prose
+				p.prime(seed, encode(text))
+				var got []byte
+				for len(got) < len(want) {
+					before := len(got)
+					if got = p.run(got, min(most, len(want)-before)); len(got) > before {
+						continue
+					}
+					id := p.next(true)
+					if id == endToken {
+						got = append(got, "<|im_end|>"...)
+						break
+					}
+					got = append(got, byte(id))
+					p.push(id)
+				}
+				if string(got) != want {
+					t.Fatalf("prompt %q, seed %d, %d at a time:\n got %q\nwant %q", text, seed, most, got, want)
+				}
+			}
+		}
+	}
+}
+
 func TestProseDiffers(t *testing.T) {
 	seen := map[string]string{}
 	for seed := range uint64(50) {

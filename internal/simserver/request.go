@@ -1,17 +1,21 @@
 package simserver
 
 import (
-	"bytes"
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
+	"time"
 
+	"github.com/stator-ai/stator/internal/engine"
 	"github.com/stator-ai/stator/internal/openai"
+	"github.com/stator-ai/stator/internal/simengine"
 	"github.com/stator-ai/stator/internal/tokenize"
 )
 
@@ -50,6 +54,11 @@ type request struct {
 	echo      bool
 	returnIDs bool
 	rank      int // -1: any
+
+	model   string // as asked for
+	adapter string // empty for none
+	salt    string // keeps its blocks apart
+	arrival time.Duration
 }
 
 // prompt is one prompt of a request.
@@ -132,74 +141,63 @@ func (f *fields) object(key string) fields {
 	return fields{Object: o}
 }
 
-// readObject reads a request body that is one JSON object.
-func readObject(w http.ResponseWriter, r *http.Request) (*fields, *apiError) {
-	var buf bytes.Buffer
-	if n := r.ContentLength; n > 0 && n <= maxBody {
-		buf.Grow(int(n) + bytes.MinRead)
-	}
-	if _, err := buf.ReadFrom(http.MaxBytesReader(w, r.Body, maxBody)); err != nil {
-		var large *http.MaxBytesError
-		if errors.As(err, &large) {
-			return nil, &apiError{status: http.StatusRequestEntityTooLarge, message: fmt.Sprintf("body: larger than %d bytes", large.Limit)}
-		}
-		return nil, &apiError{status: http.StatusBadRequest, message: "body: " + err.Error()}
-	}
-	o, err := openai.ParseObject(buf.Bytes())
-	if err != nil {
-		return nil, &apiError{status: http.StatusBadRequest, message: "body: " + err.Error()}
-	}
-	if !utf8.Valid(buf.Bytes()) {
-		return nil, &apiError{status: http.StatusBadRequest, message: "body: not valid UTF-8"}
-	}
-	return &fields{Object: o}, nil
-}
-
-// checkModel checks the model that a body names; naming none is fine, there is
-// only one.
-func (s *Server) checkModel(f *fields) *apiError {
+// checkModel returns the model that a body names, and the adapter if it is one;
+// naming none is fine and means the model without any.
+func (s *Server) checkModel(f *fields) (model, adapter string, err *apiError) {
 	v := f.Get("model")
 	if !v.Present() {
-		return nil
+		return s.cfg.Model, "", nil
 	}
 	name, ok := v.Text()
 	if !ok {
-		return badField("model", "expected a string, got %s", got(v))
+		return "", "", badField("model", "expected a string, got %s", got(v))
 	}
-	if name != s.cfg.Model {
-		return &apiError{status: http.StatusNotFound, message: fmt.Sprintf("The model `%s` does not exist.", name), param: "model"}
+	if name == s.cfg.Model {
+		return name, "", nil
 	}
-	return nil
+	adapter = name
+	if s.cfg.Kind == simengine.SGLang { // also has base:adapter
+		adapter = strings.TrimPrefix(name, s.cfg.Model+":")
+	}
+	if !slices.Contains(s.cfg.Adapters, adapter) {
+		return "", "", &apiError{status: http.StatusNotFound, message: fmt.Sprintf("The model `%s` does not exist.", name), param: "model"}
+	}
+	return name, adapter, nil
 }
 
-// parseRequest checks a body and gathers what it asks for.
-func (s *Server) parseRequest(h http.Header, f *fields, chat bool) (*request, *apiError) {
-	if err := s.checkModel(f); err != nil {
-		return nil, err
+// parseRequest reads a request, checks it and leaves what it asks for in sc.req.
+func (s *Server) parseRequest(sc *scratch, w http.ResponseWriter, hr *http.Request, chat bool) *apiError {
+	if err := sc.read(w, hr); err != nil {
+		return err
 	}
-	r := &request{chat: chat, n: 1}
+	f, h, r := &sc.fields, hr.Header, &sc.req
+	model, adapter, err := s.checkModel(f)
+	if err != nil {
+		return err
+	}
+	*r = request{chat: chat, n: 1, model: model, adapter: adapter, prompts: r.prompts[:0]}
 	s.parseCommon(r, f)
 	if chat {
-		s.parseChat(r, f)
+		s.parseChat(r, sc)
 	} else {
 		s.parseCompletion(r, f)
 	}
 	if f.err != nil {
-		return nil, f.err
+		return f.err
 	}
 	if total := len(r.prompts) * r.n; total > maxChoices {
-		return nil, badField("n", "expected at most %d choices, got %d prompts with n = %d", maxChoices, len(r.prompts), r.n)
+		return badField("n", "expected at most %d choices, got %d prompts with n = %d", maxChoices, len(r.prompts), r.n)
 	}
 	for i := range r.prompts {
-		if n := len(r.prompts[i].ids); n >= s.cfg.ContextLength {
-			return nil, &apiError{status: http.StatusBadRequest, message: fmt.Sprintf(
-				"This model's maximum context length is %d tokens. However, your messages resulted in %d tokens. Please reduce the length of the messages.",
-				s.cfg.ContextLength, n)}
+		if err := s.checkLength(len(r.prompts[i].ids)); err != nil {
+			return err
 		}
 	}
-	var err *apiError
 	if r.rank, err = s.parseRank(h); err != nil {
-		return nil, err
+		return err
+	}
+	if r.arrival, err = s.parseArrival(h, f); err != nil {
+		return err
 	}
 	prefix := "cmpl-"
 	if chat {
@@ -208,9 +206,37 @@ func (s *Server) parseRequest(h http.Header, f *fields, chat bool) (*request, *a
 	if id := h.Get("X-Request-Id"); id != "" {
 		r.id = prefix + id
 	} else {
-		r.id = fmt.Sprintf("%s%016x%016x", prefix, rand.Uint64(), rand.Uint64())
+		r.id = randomID(prefix)
 	}
-	return r, nil
+	return nil
+}
+
+// randomID returns prefix with 32 hexadecimal digits.
+func randomID(prefix string) string {
+	var id [16]byte
+	binary.BigEndian.PutUint64(id[:8], rand.Uint64())
+	binary.BigEndian.PutUint64(id[8:], rand.Uint64())
+	return prefix + hex.EncodeToString(id[:])
+}
+
+// checkLength refuses a prompt that leaves no room for an answer.
+func (s *Server) checkLength(tokens int) *apiError {
+	if tokens >= s.cfg.ContextLength {
+		return &apiError{status: http.StatusBadRequest, message: fmt.Sprintf(
+			"This model's maximum context length is %d tokens. However, your messages resulted in %d tokens. Please reduce the length of the messages.",
+			s.cfg.ContextLength, tokens)}
+	}
+	if tokens >= s.cfg.room() {
+		return s.tooLarge(tokens)
+	}
+	return nil
+}
+
+// tooLarge says that a prompt does not fit into the KV cache.
+func (s *Server) tooLarge(tokens int) *apiError {
+	return &apiError{status: http.StatusBadRequest, message: fmt.Sprintf(
+		"The KV cache of this engine holds %d tokens. However, your messages resulted in %d tokens. Please reduce the length of the messages.",
+		s.cfg.TotalBlocks*s.cfg.BlockSize, tokens)}
 }
 
 // parseCommon reads what chat and completions share.
@@ -241,6 +267,14 @@ func (s *Server) parseCommon(r *request, f *fields) {
 	r.includeStop = f.boolean("include_stop_str_in_output", false)
 	r.returnIDs = f.boolean("return_token_ids", false)
 	r.stops = f.stops()
+	if v := f.Get("cache_salt"); v.Present() {
+		var ok bool
+		if r.salt, ok = v.Text(); !ok {
+			f.fail(badField("cache_salt", "expected a string, got %s", got(v)))
+		} else if r.salt == "" {
+			f.fail(badField("cache_salt", "expected a string that is not empty"))
+		}
+	}
 }
 
 // stops reads stop, which is a string or a list of them.
@@ -272,7 +306,8 @@ func (f *fields) stops() []stopString {
 	return out
 }
 
-func (s *Server) parseChat(r *request, f *fields) {
+func (s *Server) parseChat(r *request, sc *scratch) {
+	f := &sc.fields
 	if n, ok := f.integer("max_completion_tokens", 1, math.MaxInt32); ok {
 		r.maxTokens = int(n)
 	}
@@ -283,19 +318,20 @@ func (s *Server) parseChat(r *request, f *fields) {
 		}
 		r.top = int(n)
 	}
-	ids, err := s.chatIDs(f)
+	ids, err := sc.chatIDs()
 	if err != nil {
 		f.fail(err)
 		return
 	}
-	r.prompts = []prompt{{ids: ids}}
+	r.prompts = append(r.prompts, prompt{ids: ids})
 }
 
 // chatIDs returns the prompt of a chat: its messages rendered, or the token ids
 // that kv_transfer_params brings along.
-func (s *Server) chatIDs(f *fields) ([]uint32, *apiError) {
-	var p tokenize.Prompt
-	err := tokenize.ChatML{}.Render(&p, tokenize.Chat{
+func (sc *scratch) chatIDs() ([]uint32, *apiError) {
+	f := &sc.fields
+	sc.prompt.Reset()
+	err := tokenize.ChatML{}.Render(&sc.prompt, tokenize.Chat{
 		Messages:           f.Get("messages"),
 		Tools:              f.Get("tools"),
 		NoGenerationPrompt: !f.boolean("add_generation_prompt", true),
@@ -309,11 +345,10 @@ func (s *Server) chatIDs(f *fields) ([]uint32, *apiError) {
 	if v := transfer.Get("prompt_token_ids"); v.Present() {
 		return tokenIDs("kv_transfer_params.prompt_token_ids", v)
 	}
-	ids, err := p.AppendIDs(nil, tokenize.Bytes{})
-	if err != nil {
+	if sc.ids, err = sc.prompt.AppendIDs(sc.ids[:0], tokenize.Bytes{}); err != nil {
 		return nil, badField("messages", "%v", err)
 	}
-	return ids, nil
+	return sc.ids, nil
 }
 
 func (s *Server) parseCompletion(r *request, f *fields) {
@@ -423,7 +458,11 @@ func tokenIDs(path string, v openai.Value) ([]uint32, *apiError) {
 // parseRank reads the rank that a request is meant for, -1 when it does not say.
 // As with vLLM, what is no number does not count.
 func (s *Server) parseRank(h http.Header) (int, *apiError) {
-	n, err := strconv.Atoi(h.Get("X-Data-Parallel-Rank"))
+	v := h.Get("X-Data-Parallel-Rank")
+	if v == "" {
+		return -1, nil
+	}
+	n, err := strconv.Atoi(v)
 	if errors.Is(err, strconv.ErrSyntax) {
 		return -1, nil
 	}
@@ -432,3 +471,32 @@ func (s *Server) parseRank(h http.Header) (int, *apiError) {
 	}
 	return n, nil
 }
+
+// parseArrival reads the virtual time at which a request arrives, 0 when it does
+// not say. On the wall clock nobody asks.
+func (s *Server) parseArrival(h http.Header, f *fields) (time.Duration, *apiError) {
+	if s.cfg.Clock == nil {
+		return 0, nil
+	}
+	ext := f.object("nvext")
+	if f.err != nil {
+		return 0, f.err
+	}
+	name, text := "nvext.request_timestamp_ms", h.Get(engine.HeaderArrival)
+	if v := ext.Get("request_timestamp_ms"); v.Present() {
+		text = string(v)
+	} else if text != "" {
+		name = engine.HeaderArrival
+	} else {
+		return 0, nil
+	}
+	ms, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(math.Abs(ms) <= maxArrival) {
+		return 0, badField(name, "expected a number of milliseconds, got %.40s", text)
+	}
+	return time.Duration(math.Round(ms * float64(time.Millisecond))), nil
+}
+
+// maxArrival bounds a time of arrival, in milliseconds. It lets Unix times in, and
+// leaves room to go on from there.
+const maxArrival = 4e12

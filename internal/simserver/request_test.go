@@ -2,27 +2,35 @@ package simserver
 
 import (
 	"encoding/json"
+	"regexp"
 	"strings"
 	"testing"
 )
 
+var (
+	cachedMember = regexp.MustCompile(`,"prompt_tokens_details":\{"audio_tokens":null,"cached_tokens":\d+\}`)
+	created      = regexp.MustCompile(`"created":\d+`)
+)
+
 // FuzzRequest checks that any body gets either an answer or a refusal that says
-// why.
+// why, and that an engine model has no part in the text.
 func FuzzRequest(f *testing.F) {
 	f.Add(true, `{"messages":[{"role":"user","content":"Hello"}],"stop":["a","bc"],"n":2,"logprobs":true,"top_logprobs":2,"min_tokens":3,"stream":true,"stream_options":{"include_usage":true}}`)
 	f.Add(true, `{"messages":[{"role":"user","content":[{"type":"text","text":"x"}]}],"kv_transfer_params":{"prompt_token_ids":[1,259]},"return_token_ids":true}`)
 	f.Add(false, `{"prompt":[[1,195],[259]],"echo":true,"logprobs":3,"max_tokens":9,"seed":-1,"return_token_ids":true}`)
 	f.Add(false, `{"prompt":"x","include_stop_str_in_output":true,"stop":"e","ignore_eos":true}`)
 	f.Fuzz(func(t *testing.T, chat bool, body string) {
-		s, err := New(Config{ContextLength: 300})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := newServer(t, Config{ContextLength: 300})
 		path := textPath
 		if chat {
 			path = chatPath
 		}
-		w := call(s, "POST", path, body)
+		w := call(s, "POST", path, body, "X-Request-Id: r")
+		model := newServer(t, modelled(Config{ContextLength: 300, TotalBlocks: 64}, 0, 0))
+		again := cachedMember.ReplaceAllString(call(model, "POST", path, body, "X-Request-Id: r").Body.String(), "")
+		if created.ReplaceAllString(again, "") != created.ReplaceAllString(w.Body.String(), "") {
+			t.Fatalf("without a model: %s\nwith one: %s", w.Body, again)
+		}
 		events := []string{w.Body.String()}
 		if strings.HasPrefix(w.Header().Get("Content-Type"), "text/event-stream") {
 			all, ok := strings.CutSuffix(w.Body.String(), "data: [DONE]\n\n")

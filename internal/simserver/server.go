@@ -6,104 +6,77 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/stator-ai/stator/internal/simengine"
 )
-
-// Config describes the engine to simulate. The zero value is usable; fields that
-// are 0 take the default named.
-type Config struct {
-	// Model is the name it serves; default "stator-sim".
-	Model string
-	// Worker is the engine's id in its fleet, told by the models route unless
-	// 0. It has no part in the text.
-	Worker uint64
-	// Seed decides the text.
-	Seed uint64
-	// TTFT is the time from the request to the first token and ITL the time
-	// from one token to the next. 0 means at once.
-	TTFT, ITL time.Duration
-	// ContextLength bounds prompt and answer together, in tokens; default
-	// 32768. A longer answer ends there, a longer prompt is refused.
-	ContextLength int
-	// BlockSize (tokens, default 16), TotalBlocks (default 16384) and
-	// MaxBatchedTokens (default 8192) are what the models route tells about
-	// the KV cache and the batch.
-	BlockSize, TotalBlocks, MaxBatchedTokens int
-	// Ranks is the number of data-parallel ranks; default 1.
-	Ranks int
-}
-
-// withDefaults fills in defaults and checks the rest.
-func (c Config) withDefaults() (Config, error) {
-	if c.Model == "" {
-		c.Model = "stator-sim"
-	}
-	for _, f := range []struct {
-		name     string
-		value    *int
-		def, min int
-	}{
-		{"context length", &c.ContextLength, 32768, 2},
-		{"block size", &c.BlockSize, 16, 1},
-		{"total blocks", &c.TotalBlocks, 16384, 1},
-		{"max batched tokens", &c.MaxBatchedTokens, 8192, 1},
-		{"ranks", &c.Ranks, 1, 1},
-	} {
-		if *f.value == 0 {
-			*f.value = f.def
-		}
-		if *f.value < f.min {
-			return c, fmt.Errorf("simserver: %s: expected at least %d, got %d", f.name, f.min, *f.value)
-		}
-	}
-	if c.TTFT < 0 {
-		return c, fmt.Errorf("simserver: time to first token: expected no negative duration, got %v", c.TTFT)
-	}
-	if c.ITL < 0 {
-		return c, fmt.Errorf("simserver: inter-token latency: expected no negative duration, got %v", c.ITL)
-	}
-	return c, nil
-}
 
 // Server is a simulated engine. It is an [http.Handler] and safe for concurrent
 // use.
 type Server struct {
 	cfg     Config
 	created int64 // Unix seconds
+	began   time.Time
 	life    context.Context
 	kill    context.CancelFunc
-	running sync.WaitGroup
+	running sync.WaitGroup // requests, and goroutines that run passes
+	ranks   []*rank
 
 	mu struct {
 		sync.Mutex
-		closed bool
-		ranks  []int // requests running on each
+		closed  bool
+		answers *answer // being written, linked
 	}
 }
 
 var _ http.Handler = (*Server)(nil)
 
-// New returns an engine with the given configuration. It starts nothing.
+// New returns an engine with the given configuration. It starts nothing: a rank
+// has a goroutine while it has work.
 func New(cfg Config) (*Server, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, created: time.Now().Unix()}
+	now := time.Now()
+	s := &Server{cfg: cfg, created: now.Unix(), began: now, ranks: make([]*rank, cfg.Ranks)}
+	var model simengine.Config
+	if cfg.Engine != nil {
+		if model, err = cfg.model(); err != nil {
+			return nil, err
+		}
+	}
 	s.life, s.kill = context.WithCancel(context.Background())
-	s.mu.ranks = make([]int, cfg.Ranks)
+	for i := range s.ranks {
+		r := newRank(s, i)
+		if cfg.Engine != nil {
+			if r.engine, err = simengine.New(model); err != nil {
+				return nil, fmt.Errorf("simserver: %w", err)
+			}
+		}
+		s.ranks[i] = r
+	}
+	if cfg.Clock != nil {
+		cfg.Clock.add(s.ranks)
+	}
 	return s, nil
 }
 
 // Close ends the engine as if it had died: streams break off without their last
 // events, which clients see as a connection that was cut, and requests that have
 // not been answered yet are refused with 503, as are later ones. It returns when
-// no request is running. Closing again does nothing.
+// no request and no pass is running. Closing again does nothing.
 func (s *Server) Close() {
 	s.mu.Lock()
 	s.mu.closed = true
-	s.mu.Unlock()
 	s.kill()
+	for a := s.mu.answers; a != nil; a = a.next {
+		a.cut()
+	}
+	s.mu.Unlock()
 	s.running.Wait()
+	if s.cfg.Clock != nil {
+		s.cfg.Clock.remove(s.ranks)
+	}
 }
 
 // Inflight returns the number of requests being answered.
@@ -111,62 +84,60 @@ func (s *Server) Inflight() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := 0
-	for _, r := range s.mu.ranks {
-		n += r
+	for _, r := range s.ranks {
+		n += r.booked
 	}
 	return n
 }
 
-// begin books a request on a rank, the least busy one for -1, and returns it, or
-// false when the server is closed. The caller must end it.
-func (s *Server) begin(rank int) (int, bool) {
+// begin books an answer on a rank, the least busy one for -1, and returns it, or
+// nil when the server is closed. The caller must end it.
+func (s *Server) begin(rank int, a *answer) *rank {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mu.closed {
-		return 0, false
+		return nil
 	}
 	if rank < 0 {
 		rank = 0
-		for i, n := range s.mu.ranks {
-			if n < s.mu.ranks[rank] {
+		for i, r := range s.ranks {
+			if r.booked < s.ranks[rank].booked {
 				rank = i
 			}
 		}
 	}
-	s.mu.ranks[rank]++
+	r := s.ranks[rank]
+	r.booked++
+	if a.next = s.mu.answers; a.next != nil {
+		a.next.prev = a
+	}
+	s.mu.answers = a
 	s.running.Add(1)
-	return rank, true
+	return r
 }
 
-func (s *Server) end(rank int) {
+func (s *Server) end(r *rank, a *answer) {
 	s.mu.Lock()
-	s.mu.ranks[rank]--
+	r.booked--
+	if a.prev != nil {
+		a.prev.next = a.next
+	} else {
+		s.mu.answers = a.next
+	}
+	if a.next != nil {
+		a.next.prev = a.prev
+	}
 	s.mu.Unlock()
 	s.running.Done()
 }
 
+// now returns the time on the wall clock since the server was made.
+func (s *Server) now() time.Duration { return time.Since(s.began) }
+
 // ServeHTTP answers the routes of the engine.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	var method string
-	var handle func(http.ResponseWriter, *http.Request)
-	switch r.URL.Path {
-	case "/v1/chat/completions":
-		method, handle = http.MethodPost, s.serveChat
-	case "/v1/completions":
-		method, handle = http.MethodPost, s.serveCompletion
-	case "/v1/models":
-		method, handle = http.MethodGet, s.serveModels
-	case "/health":
-		method, handle = http.MethodGet, s.serveHealth
-	case "/version":
-		method, handle = http.MethodGet, s.serveVersion
-	case "/metrics":
-		method, handle = http.MethodGet, s.serveMetrics
-	case "/tokenize":
-		method, handle = http.MethodPost, s.serveTokenize
-	case "/detokenize":
-		method, handle = http.MethodPost, s.serveDetokenize
-	default:
+	method, handle := s.route(r.URL.Path)
+	if handle == nil {
 		writeError(w, &apiError{status: http.StatusNotFound, message: "no such route: " + r.URL.Path})
 		return
 	}
@@ -175,5 +146,45 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeError(w, &apiError{status: http.StatusMethodNotAllowed, message: fmt.Sprintf("%s: expected %s, got %s", r.URL.Path, method, r.Method)})
 		return
 	}
-	handle(w, r)
+	handle(s, w, r)
 }
+
+// handler answers the requests of a route.
+type handler func(*Server, http.ResponseWriter, *http.Request)
+
+// route returns the method and the handler of a path, nil where there is none.
+func (s *Server) route(path string) (method string, handle handler) {
+	switch path {
+	case "/v1/chat/completions":
+		return http.MethodPost, (*Server).serveChat
+	case "/v1/completions":
+		return http.MethodPost, (*Server).serveCompletion
+	case "/v1/models":
+		return http.MethodGet, (*Server).serveModels
+	case "/health", "/ping":
+		return http.MethodGet, (*Server).serveHealth
+	case "/version":
+		return http.MethodGet, (*Server).serveVersion
+	case "/metrics":
+		return http.MethodGet, (*Server).serveMetrics
+	case "/tokenize":
+		return http.MethodPost, (*Server).serveTokenize
+	case "/detokenize":
+		return http.MethodPost, (*Server).serveDetokenize
+	case "/sim/drain":
+		if s.cfg.Clock != nil {
+			return http.MethodPost, (*Server).serveDrain
+		}
+	}
+	if s.cfg.Kind == simengine.SGLang {
+		switch path {
+		case "/health_generate":
+			return http.MethodGet, (*Server).serveHealth
+		case "/server_info", "/get_server_info":
+			return http.MethodGet, (*Server).serveServerInfo
+		}
+	}
+	return "", nil
+}
+
+func (s *Server) serveDrain(w http.ResponseWriter, r *http.Request) { s.cfg.Clock.ServeDrain(w, r) }

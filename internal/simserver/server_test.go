@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/stator-ai/stator/internal/simengine"
 )
 
 func TestConfigErrors(t *testing.T) {
@@ -24,6 +26,14 @@ func TestConfigErrors(t *testing.T) {
 		{Config{Ranks: -1}, "simserver: ranks: expected at least 1, got -1"},
 		{Config{TTFT: -time.Second}, "simserver: time to first token: expected no negative duration, got -1s"},
 		{Config{ITL: -time.Second}, "simserver: inter-token latency: expected no negative duration, got -1s"},
+		{Config{Kind: "trtllm"}, `simserver: kind: expected vllm or sglang, got "trtllm"`},
+		{Config{Adapters: []string{"a", "a"}}, `simserver: adapters[1]: expected a name of its own, got "a"`},
+		{Config{Model: "m", Adapters: []string{"m"}}, `simserver: adapters[0]: expected a name of its own, got "m"`},
+		{Config{Clock: new(Clock)}, "simserver: clock: expected an engine model with virtual time"},
+		{Config{ITL: 1, Engine: &simengine.Config{}}, "simserver: time to first token, inter-token latency: expected none with an engine model, which has its own"},
+		{Config{Engine: &simengine.Config{Blocks: 5}}, "simserver: engine: expected kind, blocks, block size, max batched tokens, chunked prefill size, max model length and seed in the server's configuration only"},
+		{Config{Engine: &simengine.Config{Role: simengine.Decode}}, `simserver: engine: role: expected aggregated, got "decode"`},
+		{Config{Engine: &simengine.Config{MaxSeqs: -1}}, "simserver: simengine: max seqs: expected at least 1, got -1"},
 	} {
 		if _, err := New(tc.cfg); err == nil || err.Error() != tc.want {
 			t.Errorf("New(%+v) = %v, want %q", tc.cfg, err, tc.want)
@@ -35,6 +45,7 @@ func TestRoutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, Config{})
 		big := newServer(t, Config{Model: `a "b"`, Worker: 3, ContextLength: 4096, BlockSize: 64, TotalBlocks: 100, MaxBatchedTokens: 2048, Ranks: 2})
+		sglang := newServer(t, Config{Kind: simengine.SGLang, Adapters: []string{"tuned"}, TotalBlocks: 100, MaxBatchedTokens: 1000})
 		time.Sleep(time.Minute) // created stays
 		for _, tc := range []struct {
 			s                  *Server
@@ -47,15 +58,12 @@ func TestRoutes(t *testing.T) {
 			{s, "GET", "/version", "", 200, `{"version":"0.0.0-sim"}`},
 			{s, "GET", "/v1/models", "", 200, `{"object":"list","data":[{"id":"stator-sim","object":"model","created":946684800,"owned_by":"stator","max_model_len":32768,"stator":{"engine":"sim","tokenizer":"bytes","block_size":16,"total_kv_blocks":16384,"max_num_batched_tokens":8192,"ranks":1}}]}`},
 			{big, "GET", "/v1/models", "", 200, `{"object":"list","data":[{"id":"a \"b\"","object":"model","created":946684800,"owned_by":"stator","max_model_len":4096,"stator":{"engine":"sim","tokenizer":"bytes","block_size":64,"total_kv_blocks":100,"max_num_batched_tokens":2048,"ranks":2,"worker":3}}]}`},
-			{big, "GET", "/metrics", "", 200, `# HELP vllm:num_requests_running Requests being answered.
-# TYPE vllm:num_requests_running gauge
-vllm:num_requests_running{engine="0",model_name="a \"b\""} 0
-vllm:num_requests_running{engine="1",model_name="a \"b\""} 0
-# HELP vllm:num_requests_waiting Requests waiting to be answered.
-# TYPE vllm:num_requests_waiting gauge
-vllm:num_requests_waiting{engine="0",model_name="a \"b\""} 0
-vllm:num_requests_waiting{engine="1",model_name="a \"b\""} 0
-`},
+			{s, "GET", "/ping", "", 200, ""},
+			{s, "GET", "/server_info", "", 404, `{"error":{"message":"no such route: /server_info","type":"NotFoundError","param":null,"code":404}}`},
+			{sglang, "GET", "/v1/models", "", 200, `{"object":"list","data":[{"id":"stator-sim","object":"model","created":946684800,"owned_by":"stator","max_model_len":32768,"stator":{"engine":"sim","tokenizer":"bytes","block_size":16,"total_kv_blocks":100,"max_num_batched_tokens":1000,"ranks":1}},{"id":"tuned","object":"model","created":946684800,"owned_by":"stator","root":"tuned","parent":"stator-sim","max_model_len":32768,"stator":{"engine":"sim","tokenizer":"bytes","block_size":16,"total_kv_blocks":100,"max_num_batched_tokens":1000,"ranks":1}}]}`},
+			{sglang, "GET", "/health_generate", "", 200, ""},
+			{sglang, "GET", "/get_server_info", "", 200, `{"served_model_name":"stator-sim","version":"0.0.0-sim","context_length":32768,"page_size":16,"max_total_num_tokens":1600,"chunked_prefill_size":992,"dp_size":1}`},
+			{sglang, "POST", "/server_info", "", 405, `{"error":{"message":"/server_info: expected GET, got POST","type":"MethodNotAllowedError","param":null,"code":405}}`},
 			{s, "POST", "/tokenize", `{"prompt":"é<|im_end|>"}`, 200, `{"count":3,"max_model_len":32768,"tokens":[195,169,259],"token_strs":null}`},
 			{s, "POST", "/tokenize", `{"prompt":"","return_token_strs":true}`, 200, `{"count":0,"max_model_len":32768,"tokens":[],"token_strs":[]}`},
 			{s, "POST", "/tokenize", `{"messages":[{"role":"user","content":"<|eos|>"}],"add_generation_prompt":false,"return_token_strs":true}`, 200, `{"count":15,"max_model_len":32768,"tokens":[258,117,115,101,114,10,60,124,101,111,115,124,62,259,10],"token_strs":["<|im_start|>","u","s","e","r","\n","<","|","e","o","s","|",">","<|im_end|>","\n"]}`},
@@ -129,6 +137,8 @@ func TestRequestErrors(t *testing.T) {
 		{text, `{"prompt":[1,-1]}`, 400, "prompt[1]", "prompt[1]: expected a token id below 260, got -1"},
 		{text, `{"prompt":[true]}`, 400, "prompt[0]", "prompt[0]: expected a string or token ids, got a boolean"},
 		{text, `{"prompt":["a","b"],"n":65}`, 400, "n", "n: expected at most 128 choices, got 2 prompts with n = 65"},
+		{text, `{"prompt":"x","cache_salt":""}`, 400, "cache_salt", "cache_salt: expected a string that is not empty"},
+		{text, `{"prompt":"x","cache_salt":7}`, 400, "cache_salt", "cache_salt: expected a string, got 7"},
 		{text, `{"prompt":"x","logprobs":true}`, 400, "logprobs", "logprobs: expected an integer from 0 to 20, got a boolean"},
 		{text, `{"prompt":"` + long + `"}`, 400, "", "This model's maximum context length is 64 tokens. However, your messages resulted in 64 tokens. Please reduce the length of the messages."},
 	} {
@@ -168,9 +178,10 @@ func TestRequestErrors(t *testing.T) {
 
 func TestRanks(t *testing.T) {
 	s := newServer(t, Config{Ranks: 3})
-	for _, tc := range []struct{ ask, want int }{{-1, 0}, {-1, 1}, {1, 1}, {-1, 2}, {-1, 0}, {-1, 2}} {
-		if got, ok := s.begin(tc.ask); got != tc.want || !ok {
-			t.Errorf("begin(%d) = %d, %v, want %d", tc.ask, got, ok, tc.want)
+	var answers [6]answer
+	for i, tc := range []struct{ ask, want int }{{-1, 0}, {-1, 1}, {1, 1}, {-1, 2}, {-1, 0}, {-1, 2}} {
+		if got := s.begin(tc.ask, &answers[i]); got != s.ranks[tc.want] {
+			t.Errorf("begin(%d) = %+v, want rank %d", tc.ask, got, tc.want)
 		}
 	}
 	w := call(s, "GET", "/metrics", "")
@@ -182,7 +193,7 @@ func TestRanks(t *testing.T) {
 	if n := s.Inflight(); n != 6 {
 		t.Errorf("%d requests in flight, want 6", n)
 	}
-	for _, rank := range slices.Repeat([]int{0, 1, 2}, 2) {
-		s.end(rank)
+	for i, rank := range slices.Repeat(s.ranks, 2) {
+		s.end(rank, &answers[i])
 	}
 }

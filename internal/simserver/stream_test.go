@@ -17,6 +17,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
+
+	"github.com/stator-ai/stator/internal/simengine"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the transcripts in testdata anew")
@@ -138,6 +140,12 @@ func TestDisconnect(t *testing.T) {
 		{"between tokens", Config{ITL: time.Hour}, `{"prompt":"x","stream":true}`},
 		{"instant, client does not read", Config{}, `{"prompt":"x","stream":true,"max_tokens":30000,"ignore_eos":true}`},
 		{"unary", Config{TTFT: time.Hour}, `{"prompt":"x"}`},
+		{"modelled, in the first pass", modelled(Config{}, time.Hour, 0), `{"prompt":"x","stream":true}`},
+		{"modelled, between tokens", modelled(Config{}, 0, time.Hour), `{"prompt":"x","stream":true}`},
+		{"modelled, client does not read", modelled(Config{}, 0, 0), `{"prompt":"x","stream":true,"max_tokens":30000,"ignore_eos":true}`},
+		{"modelled, several choices", modelled(Config{}, 0, time.Hour), `{"prompt":["x","y"],"n":2,"stream":true}`},
+		{"modelled, unary", modelled(Config{}, 0, time.Hour), `{"prompt":"x"}`},
+		{"virtual", Config{Clock: new(Clock), Engine: &simengine.Config{}}, `{"prompt":"x"}`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -172,6 +180,11 @@ func TestDisconnect(t *testing.T) {
 				if d := time.Since(start); d != 0 {
 					t.Errorf("it took %v", d)
 				}
+				for _, r := range s.ranks {
+					if r.engine != nil && (len(r.inbox) > 0 || r.engine.Requests() > 0) {
+						t.Errorf("the engine has %d requests, %d are on their way there", r.engine.Requests(), len(r.inbox))
+					}
+				}
 			})
 		})
 	}
@@ -188,6 +201,12 @@ func TestClose(t *testing.T) {
 		{"stream between tokens", Config{ITL: time.Hour}, `{"prompt":"x","stream":true}`, 200},
 		{"stream to a client that does not read", Config{}, `{"prompt":"x","stream":true,"max_tokens":30000,"ignore_eos":true}`, 200},
 		{"unary", Config{TTFT: time.Hour}, `{"prompt":"x"}`, 503},
+		{"modelled stream in the first pass", modelled(Config{}, time.Hour, 0), `{"prompt":"x","stream":true}`, 200},
+		{"modelled stream between tokens", modelled(Config{}, 0, time.Hour), `{"prompt":"x","stream":true}`, 200},
+		{"modelled stream to a client that does not read", modelled(Config{}, 0, 0), `{"prompt":"x","stream":true,"max_tokens":30000,"ignore_eos":true}`, 200},
+		{"modelled unary", modelled(Config{}, 0, time.Hour), `{"prompt":"x"}`, 503},
+		{"virtual stream", Config{Clock: new(Clock), Engine: &simengine.Config{}}, `{"prompt":"x","stream":true}`, 200},
+		{"virtual unary", Config{Clock: new(Clock), Engine: &simengine.Config{}}, `{"prompt":"x"}`, 503},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -1,0 +1,57 @@
+package stator
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/stator-ai/stator/internal/metrics"
+	"github.com/stator-ai/stator/internal/trace"
+)
+
+// recorder writes the request trace. It is made with the server and opens its
+// file when that starts.
+type recorder struct {
+	cfg     TraceConfig
+	log     *slog.Logger
+	metrics *metrics.Set
+	writer  *trace.Writer // nil until open
+}
+
+// open opens the file and says so.
+func (r *recorder) open() error {
+	var err error
+	r.writer, err = trace.Open(trace.Options{
+		Path:     r.cfg.Out,
+		MaxBytes: int64(r.cfg.MaxBytes),
+		MaxFiles: r.cfg.MaxFiles,
+		Zstd:     r.cfg.Zstd,
+		Written:  r.metrics.TraceRows,
+		Dropped:  r.metrics.TraceRowsDropped,
+		OnError: func(err error) {
+			if err != nil {
+				r.log.Error("trace cannot be written, rows are dropped", "error", err)
+			} else {
+				r.log.Info("trace is written again")
+			}
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("trace.out: %w", err)
+	}
+	r.log.Info("recording requests", "file", r.writer.Path(), "text", r.cfg.Text)
+	return nil
+}
+
+// Write hands a row over without waiting for the disk.
+func (r *recorder) Write(row *trace.Row) bool { return r.writer != nil && r.writer.Write(row) }
+
+// close writes what is left.
+func (r *recorder) close() error {
+	if r.writer == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
+	defer cancel()
+	return r.writer.Close(ctx)
+}
