@@ -41,7 +41,7 @@ func startReplayer(ctx context.Context, o options) (*replayer, error) {
 		return nil, err
 	}
 	sim, err := start(ctx, "engine", o.stator, "sim", "--listen", "127.0.0.1:0",
-		"--model", model, "--ttft", "0", "--itl", "0", "--context-length", "1000000")
+		"--model", model, "--instant", "--context-length", "1000000")
 	if err != nil {
 		l.Close()
 		return nil, err

@@ -28,6 +28,7 @@ type round struct {
 	cpu   time.Duration // of the process under test, per unit
 	took  time.Duration // median time of an exchange, per unit
 	wall  time.Duration
+	units int
 	reads float64 // reads of the client's socket per unit
 }
 
@@ -61,11 +62,11 @@ func (l *load) run(ctx context.Context, addr string, n int) (round, error) {
 	if err := g.Wait(); err != nil {
 		return round{}, err
 	}
-	r := round{wall: time.Since(began), took: median(took)}
+	r := round{wall: time.Since(began), took: median(took), units: l.units(n)}
 	for _, n := range reads {
 		r.reads += float64(n)
 	}
-	r.reads /= float64(l.units(n))
+	r.reads /= float64(r.units)
 	return r, nil
 }
 

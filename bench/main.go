@@ -15,6 +15,10 @@
 //	       and flushes after each read
 //	idle   memory per open stream that is silent
 //	start  time to the first answer, memory and size of an idle server
+//	sim    request rate of a simulated engine that takes no time, against a handler
+//	       that writes the same bytes
+//	replay an hour of traffic over simulated engines in virtual time, against the
+//	       hour
 //
 // Machines are noisy, so a ratio decides where there is one: both sides take turns
 // under the same load with the same number of requests, and the median over the
@@ -36,6 +40,8 @@
 //	start to first streamed byte                 0.0594 s                    < 1 s     ok
 //	resident memory after 3 s idle               17.8 MB                     < 60 MB   ok
 //	size of the binary                           25.7 MB                     < 60 MB   ok
+//	rate of simulated answer of 64     48432/s   39424/s   0.76   0.65–0.95  ≥ 0.7×    ok
+//	rate of simulated stream of 32     6749/s    5231/s    0.82   0.61–0.96  ≥ 0.7×    ok
 //
 // The exit code is 1 when a target is missed and 2 when something could not be
 // measured.
@@ -78,6 +84,8 @@ var measurements = []struct {
 	{"sse", measureStream},
 	{"idle", measureIdle},
 	{"start", measureStart},
+	{"sim", measureSim},
+	{"replay", measureReplay},
 }
 
 var errOver = errors.New("over target")

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"time"
 )
 
 // The baselines that this program runs as, when its first argument is proxyCommand.
@@ -20,10 +21,11 @@ const (
 	proxyCommand = "proxy"
 	kindReverse  = "reverse"
 	kindCopy     = "copy"
+	kindBare     = "bare"
 )
 
 // serveProxy is the program's life as a baseline: it serves a proxy of the given
-// kind in front of target until it is killed.
+// kind in front of target, or what is in the file target, until it is killed.
 func serveProxy(kind, target string) error {
 	u, err := url.Parse(target)
 	if err != nil {
@@ -32,18 +34,26 @@ func serveProxy(kind, target string) error {
 	var h http.Handler
 	switch kind {
 	case kindReverse:
-		h = reverseProxy(u)
+		h = fullDuplex(reverseProxy(u))
 	case kindCopy:
-		h = copyProxy(u)
+		h = fullDuplex(copyProxy(u))
+	case kindBare:
+		if h, err = bareHandler(target); err != nil {
+			return err
+		}
 	default:
-		return fmt.Errorf("proxy: kind: expected %s or %s, got %q", kindReverse, kindCopy, kind)
+		return fmt.Errorf("proxy: kind: expected %s, %s or %s, got %q", kindReverse, kindCopy, kindBare, kind)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
 	fmt.Printf("%s%s\n", greeting, l.Addr())
-	return http.Serve(l, fullDuplex(h))
+	srv := &http.Server{Handler: h}
+	if kind == kindBare {
+		srv.ReadHeaderTimeout = 10 * time.Second // the handlers are compared, not the servers
+	}
+	return srv.Serve(l)
 }
 
 // fullDuplex lets a proxy go on reading a request's body after its answer has

@@ -63,15 +63,22 @@ func (r *report) compared(l *load, ps []*process, rounds [][]round, limit float6
 	cpu := func(r round) time.Duration { return r.cpu }
 	r.ratio("CPU per "+l.name,
 		micros(medianOf(rounds[0], cpu)), micros(medianOf(rounds[1], cpu)), ratios(rounds[1], rounds[0]), limit)
+	r.details = append(r.details, processDetails(l, ps, rounds)...)
+}
+
+// processDetails returns what each process showed under a load.
+func processDetails(l *load, ps []*process, rounds [][]round) []detail {
+	var out []detail
 	for i, p := range ps {
-		r.details = append(r.details, detail{
+		out = append(out, detail{
 			what:  l.name,
 			who:   p.name,
-			cpu:   micros(medianOf(rounds[i], cpu)),
+			cpu:   micros(medianOf(rounds[i], func(r round) time.Duration { return r.cpu })),
 			time:  micros(medianOf(rounds[i], func(r round) time.Duration { return r.took })),
 			reads: fmt.Sprintf("%.2f", medianOf(rounds[i], func(r round) float64 { return r.reads })),
 		})
 	}
+	return out
 }
 
 // direct adds what the load costs without a proxy.
