@@ -260,9 +260,10 @@ func (e *Engine) Receive(r *Request) {
 	if r.state != idle {
 		panic("simengine: request received twice")
 	}
-	blocks, s := r.blocks[:0], r.sglang
-	*r = Request{ID: r.ID, Prompt: r.Prompt, MaxOutput: r.MaxOutput, Content: r.Content, WarmUp: r.WarmUp, Owner: r.Owner}
-	r.blocks, r.sglang = blocks, s.reset()
+	*r = Request{
+		ID: r.ID, Prompt: r.Prompt, MaxOutput: r.MaxOutput, Content: r.Content, WarmUp: r.WarmUp, Owner: r.Owner,
+		blocks: r.blocks[:0],
+	}
 	r.limit = r.MaxOutput
 	if e.cfg.Role == Prefill {
 		r.limit = min(r.limit, 1)

@@ -98,9 +98,6 @@ type sglangState struct {
 	behind bool
 }
 
-// reset returns the state of a request that is new to the engine.
-func (sglangState) reset() sglangState { return sglangState{} }
-
 // sglang is the scheduler of SGLang. Before a prompt is admitted there must be
 // room for it, for its answer and for a share of what running answers may still
 // need. When that share was too small, the request with the shortest answer is

@@ -329,6 +329,39 @@ func TestRoles(t *testing.T) {
 	}
 }
 
+// TestDisaggregated takes a request through a prefill and a decode engine.
+func TestDisaggregated(t *testing.T) {
+	prefill := newWorld(t, Config{Role: Prefill, KVBytesPerToken: 128_000, TransferBandwidth: 64})
+	decode := newWorld(t, Config{Role: Decode})
+	var out []Output
+	prefill.onPass = func(p *Pass) {
+		for _, o := range p.Outputs {
+			out = append(out, o)
+			decode.add(prefill.now+o.Transfer, &Request{ID: o.Request.ID, Prompt: o.Request.Prompt, MaxOutput: 3, Content: o.Request.Content})
+		}
+	}
+	prefill.add(0, plain(1, 1000, 3, ids(0, 2)))
+	prefill.add(0, plain(2, 500, 3, ids(2, 1)))
+	prefill.run()
+	slices.Reverse(decode.pending) // the shorter prompt is there first
+	decode.run()
+	// Both prompts in one pass; the token that ends them there is nobody's.
+	done := Linear.Prefill(&Batch{Prompts: 2, Tokens: 1500})
+	near(t, "prefill 1", prefill.at(1), done)
+	near(t, "prefill 2", prefill.at(2), done)
+	if len(out) != 2 || out[0].Transfer != 2*time.Millisecond || out[1].Transfer != time.Millisecond {
+		t.Errorf("%+v, want transfers of 2 ms and 1 ms", out)
+	}
+	// It begins alone, and the longer one joins with the next pass. Prompts cost
+	// no time there.
+	step := func(n, context int) float64 { return Linear.Decode(&Batch{Decodes: n, Context: context}) }
+	first := done + 1 + step(1, 500)
+	second := first + step(2, 1501)
+	third := second + step(2, 1503)
+	near(t, "decode 2", decode.at(2), first, second, third)
+	near(t, "decode 1", decode.at(1), second, third, third+step(1, 1002))
+}
+
 func TestLimits(t *testing.T) {
 	s := newStory(t, Config{BlockSize: 4, Blocks: 4, MaxModelLen: 18})
 	s.add(0, ask(1, 17, 5)) // does not fit
