@@ -18,6 +18,7 @@ check: lint
 # test is what has to pass.
 test: lint
 	$(GO) test -race ./...
+	$(GO) test ./internal/replay
 	scripts/fuzz.sh 3s
 
 lint:

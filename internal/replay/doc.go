@@ -6,7 +6,7 @@
 // trace, configuration and seeds give the same log to the byte.
 //
 // At one instant, passes that end come first, in the order in which they began;
-// then requests that arrive; then every idle engine that has work begins a pass,
+// then requests that arrive, in the order of the trace; then every idle engine that has work begins a pass,
 // the lowest first. A pass is decided when it begins, so what arrives during it
 // has to wait.
 package replay

@@ -213,14 +213,12 @@ func (r *run) schedule(blockSize int) {
 
 // loop runs until no event is left.
 func (r *run) loop() error {
-	for steps := 0; ; steps++ {
-		if steps%1024 == 0 && r.ctx.Err() != nil {
-			return r.ctx.Err()
-		}
-		if !r.next() {
-			return nil
-		}
+	steps := 0
+	for r.next() {
 		for {
+			if steps++; steps%1024 == 0 && r.ctx.Err() != nil {
+				return r.ctx.Err()
+			}
 			for len(r.ends) > 0 && r.ends[0].at <= r.now {
 				r.finish(r.ends.pop().index)
 			}
@@ -233,6 +231,12 @@ func (r *run) loop() error {
 			}
 		}
 	}
+	for i := range r.engines {
+		if e := &r.engines[i]; e.engine.Requests() > 0 {
+			return fmt.Errorf("worker %d rank %d has %d requests and nothing happens any more", e.source.Worker, e.source.Rank, e.engine.Requests())
+		}
+	}
+	return r.ctx.Err()
 }
 
 // next moves the clock to the next event and reports whether there is one.
@@ -255,23 +259,25 @@ func (r *run) next() bool {
 	return any
 }
 
-// arrive places every request that has come.
+// arrive places every request that has come, in the order of their times and then
+// of the trace.
 func (r *run) arrive() error {
 	for {
-		i, at := -1, r.now
+		var first event
+		found := false
 		if r.arrived < len(r.arrivals) {
-			if next := r.arrivals[r.arrived]; r.trace.Requests[next].Arrival <= r.now {
-				i, at = next, r.trace.Requests[next].Arrival
-			}
+			i := r.arrivals[r.arrived]
+			first = event{at: r.trace.Requests[i].Arrival, order: uint64(i), index: i}
+			found = first.at <= r.now
 		}
-		if len(r.ready) > 0 && r.ready[0].at <= r.now && (i < 0 || r.ready[0].at < at) {
-			i = r.ready.pop().index
-		} else if i >= 0 {
+		if len(r.ready) > 0 && r.ready[0].at <= r.now && (!found || r.ready[0].before(first)) {
+			first = r.ready.pop()
+		} else if found {
 			r.arrived++
 		} else {
 			return nil
 		}
-		if err := r.place(i); err != nil {
+		if err := r.place(first.index); err != nil {
 			return err
 		}
 	}

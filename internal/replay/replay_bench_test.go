@@ -15,11 +15,12 @@ import (
 func BenchmarkRun(b *testing.B) {
 	for _, n := range []int{8, 64} {
 		b.Run(fmt.Sprintf("engines=%d", n), func(b *testing.B) {
+			tr := tracetest.Conversation(b)
 			b.ReportAllocs()
 			var virtual float64
 			var tokens int
 			for b.Loop() {
-				rep, err := Run(b.Context(), Config{Engines: n}, tracetest.Conversation(b))
+				rep, err := Run(b.Context(), Config{Engines: n}, tr)
 				if err != nil {
 					b.Fatal(err)
 				}

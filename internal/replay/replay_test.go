@@ -22,10 +22,19 @@ import (
 	"github.com/stator-ai/stator/internal/trace/tracetest"
 )
 
+// long leaves out tests of hours of traffic where the race detector would make
+// minutes of them. There is one goroutine in them; make test runs them without.
+func long(t *testing.T) {
+	if raceDetector {
+		t.Skip("takes minutes under the race detector, seconds without")
+	}
+}
+
 // TestReference replays the conversation trace round robin under the rules and
 // timing of Dynamo's mock engine and finds what another program that follows the
 // same rules found.
 func TestReference(t *testing.T) {
+	long(t)
 	for _, tc := range []struct {
 		engines     int
 		speed       float64
@@ -66,6 +75,7 @@ func TestReference(t *testing.T) {
 // TestIdealReuse gives engines more blocks than they can fill: what round robin
 // finds in the caches is then a property of the trace alone.
 func TestIdealReuse(t *testing.T) {
+	long(t)
 	tr := tracetest.Conversation(t)
 	rep, err := Run(t.Context(), Config{
 		Engines: 4,
@@ -148,9 +158,7 @@ func TestDeterminism(t *testing.T) {
 // TestDeterminismLong does the same for the hour of the conversation trace, by
 // the hash of its log.
 func TestDeterminismLong(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	long(t)
 	var sums [2]uint64
 	for i := range sums {
 		h := fnv.New64a()
@@ -384,16 +392,11 @@ func TestDescribe(t *testing.T) {
 
 // TestTokenTimes: token times 10, 11, 12, 110, arrival 0.
 func TestTokenTimes(t *testing.T) {
-	r := run{trace: &trace.Trace{Requests: []trace.Request{{Input: 1}}}}
-	times := []time.Duration{10, 11, 12, 110}
-	for i := range times {
-		times[i] *= time.Millisecond
-		if i > 0 {
-			r.gaps.add(times[i] - times[i-1])
-		}
+	rep, err := Run(t.Context(), Config{Engines: 1, Engine: simengine.Config{Timing: &script{10, 1, 1, 98}}},
+		&trace.Trace{BlockSize: 512, Requests: []trace.Request{{Input: 1, Output: 4, Blocks: []uint32{0}}}})
+	if err != nil {
+		t.Fatal(err)
 	}
-	r.results = []Result{{First: times[0], Second: times[1], Last: times[3], Output: 4, Done: true}}
-	rep := r.report()
 	for _, tc := range []struct {
 		name      string
 		got, want float64
@@ -404,5 +407,51 @@ func TestTokenTimes(t *testing.T) {
 		if math.Abs(tc.got-tc.want) > 1e-5 {
 			t.Errorf("%s = %v, want %v", tc.name, tc.got, tc.want)
 		}
+	}
+}
+
+// script is a timing that has the times of passes written down.
+type script []float64
+
+func (s *script) Prefill(*simengine.Batch) float64 { return 0 }
+
+func (s *script) Decode(*simengine.Batch) float64 {
+	first := (*s)[0]
+	*s = (*s)[1:]
+	return first
+}
+
+// TestTies: of what is due at one instant, what is first in the trace is placed
+// first, be it the next turn of a session or the start of another.
+func TestTies(t *testing.T) {
+	var log strings.Builder
+	_, err := Run(t.Context(), Config{Engines: 2, Log: &log, Engine: fixed(0, time.Millisecond)}, &trace.Trace{BlockSize: 512, Requests: []trace.Request{
+		{Input: 1, Output: 1, Blocks: []uint32{0}, Session: "a"},
+		{Input: 1, Output: 1, Blocks: []uint32{1}, Session: "a", Follows: true, Delay: 10 * time.Millisecond},
+		{Arrival: 11 * time.Millisecond, Input: 1, Output: 1, Blocks: []uint32{2}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if second, third := strings.Index(log.String(), "11000000 place 1 on 2/0"), strings.Index(log.String(), "11000000 place 2 on 1/0"); second < 0 || third < second {
+		t.Errorf("log:\n%s", &log)
+	}
+}
+
+// TestContextInAnInstant has an engine for which no time passes, and more to do
+// than anybody waits for.
+func TestContextInAnInstant(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	n := 0
+	_, err := Run(ctx, Config{
+		Engines: 1, Engine: simengine.Config{Timing: simengine.Fixed{}, Blocks: 1 << 22},
+		Log: lineWriter(func(string) {
+			if n++; n == 3 {
+				cancel()
+			}
+		}),
+	}, &trace.Trace{BlockSize: 512, Requests: []trace.Request{{Input: 1, Output: 1 << 24, Blocks: []uint32{0}}}})
+	if !errors.Is(err, context.Canceled) || n > 5000 {
+		t.Errorf("%v after %d lines, want that of the context", err, n)
 	}
 }

@@ -31,7 +31,9 @@ type block struct {
 	refs  int32 // requests that use it
 	prev  int32 // while cached: the one let go before
 	next  int32 // and after
-	same  int32 // another block with the same content
+	// Blocks with the same content form a ring, in the order in which it became
+	// known of them, and the last is followed by the first.
+	sameNext, samePrev int32
 }
 
 func newCache(n int, silent bool) cache {
@@ -95,34 +97,34 @@ func (c *cache) take(p *Pass) int32 {
 }
 
 // name makes the content of an active block known. Several blocks may hold the
-// same: two requests with one prompt that run side by side each compute it.
+// same: two requests with one prompt that run side by side each compute it. The
+// one that has held it longest is found.
 func (c *cache) name(b int32, id kv.BlockID) {
 	bl := &c.blocks[b]
-	bl.id, bl.known, bl.same = id, true, none
-	if first, ok := c.byID[id]; ok {
-		bl.same = c.blocks[first].same
-		c.blocks[first].same = b
-	} else {
-		c.byID[id] = b
-	}
+	bl.id, bl.known = id, true
 	c.relief++
+	first, ok := c.byID[id]
+	if !ok {
+		bl.sameNext, bl.samePrev = b, b
+		c.byID[id] = b
+		return
+	}
+	last := c.blocks[first].samePrev
+	bl.sameNext, bl.samePrev = first, last
+	c.blocks[first].samePrev, c.blocks[last].sameNext = b, b
 }
 
 // forget makes a block's content unknown.
 func (c *cache) forget(b int32) {
 	bl := &c.blocks[b]
 	bl.known = false
-	first := c.byID[bl.id]
-	switch {
-	case first != b:
-		for c.blocks[first].same != b {
-			first = c.blocks[first].same
-		}
-		c.blocks[first].same = bl.same
-	case bl.same != none:
-		c.byID[bl.id] = bl.same
-	default:
+	if bl.sameNext == b {
 		delete(c.byID, bl.id)
+		return
+	}
+	c.blocks[bl.sameNext].samePrev, c.blocks[bl.samePrev].sameNext = bl.samePrev, bl.sameNext
+	if c.byID[bl.id] == b {
+		c.byID[bl.id] = bl.sameNext
 	}
 }
 

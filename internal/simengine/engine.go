@@ -3,6 +3,7 @@ package simengine
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/stator-ai/stator/internal/kv"
@@ -26,9 +27,8 @@ const (
 	// Current is how vLLM and SGLang schedule.
 	Current Rules = "current"
 	// Mocker is Dynamo's mock engine, release 1.1.0: a waiting request may take
-	// blocks from running ones and keeps what it got of too few, a prompt found
-	// in the cache as a whole costs nothing, and the decode time goes by the
-	// blocks in use.
+	// blocks from running ones, blocks are shared before they are computed, and a
+	// prompt found in the cache as a whole costs nothing.
 	Mocker Rules = "mocker"
 	// MockerGated is Mocker, except that a request waits until there is room for
 	// it.
@@ -95,7 +95,7 @@ type Config struct {
 	// Timing says how long a pass takes; default Linear.
 	Timing Timing
 	// Speedup divides the time of a pass and DecodeSpeedup that of its decode
-	// part once more; default 1.
+	// part once more; at least a millionth, default 1.
 	Speedup, DecodeSpeedup float64
 	// KVBytesPerToken and TransferBandwidth, in GB/s (10^9 bytes), give the time
 	// a Prefill engine takes to hand a prompt over. Either 0 means no time.
@@ -151,20 +151,23 @@ func (c Config) withDefaults() (Config, error) {
 			return c, fmt.Errorf("simengine: %s: expected at least %d, got %d", f.name, f.min, *f.value)
 		}
 	}
+	if c.Blocks > maxCapacity/c.BlockSize {
+		return c, fmt.Errorf("simengine: blocks: expected at most %d of %d tokens each, got %d", maxCapacity/c.BlockSize, c.BlockSize, c.Blocks)
+	}
 	for _, f := range []struct {
-		name  string
-		value *float64
-		def   float64
+		name     string
+		value    *float64
+		def, min float64
 	}{
-		{"speedup", &c.Speedup, 1},
-		{"decode speedup", &c.DecodeSpeedup, 1},
-		{"transfer bandwidth", &c.TransferBandwidth, 0},
+		{"speedup", &c.Speedup, 1, 1e-6},
+		{"decode speedup", &c.DecodeSpeedup, 1, 1e-6},
+		{"transfer bandwidth", &c.TransferBandwidth, 0, 0},
 	} {
 		if *f.value == 0 {
 			*f.value = f.def
 		}
-		if !(*f.value >= 0) || math.IsInf(*f.value, 0) {
-			return c, fmt.Errorf("simengine: %s: expected a positive number, got %v", f.name, *f.value)
+		if !(*f.value >= f.min) || math.IsInf(*f.value, 0) {
+			return c, fmt.Errorf("simengine: %s: expected a number of at least %v, got %v", f.name, f.min, *f.value)
 		}
 	}
 	if !(c.Watermark >= 0 && c.Watermark < 1) {
@@ -195,8 +198,15 @@ func (c Config) withDefaults() (Config, error) {
 	return c, err
 }
 
-// maxDraft bounds the tokens speculated in a step.
-const maxDraft = 5
+const (
+	// maxDraft bounds the tokens speculated in a step.
+	maxDraft = 5
+	// maxCapacity bounds the tokens that a cache can hold, so that sums of them
+	// are far from overflowing.
+	maxCapacity = 1 << 40
+	// maxDuration bounds each part of a pass: thirty years.
+	maxDuration = 1e18
+)
 
 // oneOf checks that v is one of the words, the first when it is empty.
 func oneOf[T ~string](name string, v *T, words ...T) error {
@@ -213,10 +223,11 @@ func oneOf[T ~string](name string, v *T, words ...T) error {
 
 // Engine is one rank. It is not safe for concurrent use.
 type Engine struct {
-	cfg   Config
-	sched scheduler
-	pass  Pass
-	count int // requests received and not done
+	cfg      Config
+	sched    scheduler
+	pass     Pass
+	count    int        // requests received and not done
+	rejected []*Request // among them, to be told with the next pass
 }
 
 // scheduler decides what a pass computes.
@@ -227,6 +238,9 @@ type scheduler interface {
 	drop(*Request)
 	// step fills in the pass, apart from its duration.
 	step(*Pass)
+	// news reports whether the cache has changed since the last pass, so that
+	// one without requests would have something to tell.
+	news() bool
 	load() Load
 }
 
@@ -274,7 +288,11 @@ func (e *Engine) Receive(r *Request) {
 	}
 	r.state = waiting
 	e.count++
-	e.sched.receive(r)
+	if e.cfg.impossible(r) {
+		e.rejected = append(e.rejected, r)
+	} else {
+		e.sched.receive(r)
+	}
 }
 
 // room is how many tokens one request can have if it is alone.
@@ -288,8 +306,7 @@ func (c *Config) room() int {
 
 // impossible reports whether r can never run.
 func (c *Config) impossible(r *Request) bool {
-	return r.Prompt < 1 || r.limit < 1 && !r.WarmUp ||
-		(r.Prompt+c.BlockSize-1)/c.BlockSize > c.Blocks
+	return r.Prompt < 1 || r.Prompt > c.Blocks*c.BlockSize || r.Prompt >= c.MaxModelLen || r.limit < 1 && !r.WarmUp
 }
 
 // Drop takes a request back, wherever it is: its client is gone, or its text has
@@ -299,13 +316,18 @@ func (e *Engine) Drop(r *Request) {
 	if r.state == idle {
 		return
 	}
-	e.sched.drop(r)
+	if i := slices.Index(e.rejected, r); i >= 0 {
+		e.rejected = slices.Delete(e.rejected, i, i+1)
+	} else {
+		e.sched.drop(r)
+	}
 	r.state = idle
 	e.count--
 }
 
-// Busy reports whether a pass would find anything to do.
-func (e *Engine) Busy() bool { return e.count > 0 }
+// Busy reports whether a pass would find anything to do, or to tell: blocks can
+// enter the cache when a request is dropped.
+func (e *Engine) Busy() bool { return e.count > 0 || e.sched.news() }
 
 // Requests returns how many requests the engine has.
 func (e *Engine) Requests() int { return e.count }
@@ -335,9 +357,12 @@ func (l *Load) Usage() float64 { return float64(l.ActiveBlocks) / float64(l.Tota
 func (e *Engine) Step() *Pass {
 	p := &e.pass
 	p.reset()
-	if e.count == 0 {
+	if !e.Busy() {
 		return p
 	}
+	p.Batch.Kind = e.cfg.Kind
+	p.Rejected = append(p.Rejected, e.rejected...)
+	e.rejected = e.rejected[:0]
 	e.sched.step(p)
 	p.Prefill = e.duration(e.prefillMS(&p.Batch), e.cfg.Speedup)
 	p.Decode = e.duration(e.decodeMS(&p.Batch), e.cfg.Speedup*e.cfg.DecodeSpeedup)
@@ -349,7 +374,7 @@ func (e *Engine) Step() *Pass {
 		}
 		o.Request.state = idle
 		e.count--
-		if e.cfg.Role == Prefill {
+		if e.cfg.Role == Prefill && !o.Request.WarmUp {
 			o.Transfer = e.transfer(o.Request.Prompt)
 		}
 	}
@@ -376,7 +401,15 @@ func (e *Engine) decodeMS(b *Batch) float64 {
 
 // duration makes milliseconds, sped up, into whole nanoseconds.
 func (e *Engine) duration(ms, speedup float64) time.Duration {
-	return time.Duration(math.Round(max(ms, 0) / speedup * 1e6))
+	return wholeNanoseconds(ms / speedup * 1e6)
+}
+
+// wholeNanoseconds rounds, and bounds what makes no sense as a time.
+func wholeNanoseconds(ns float64) time.Duration {
+	if !(ns > 0) {
+		return 0
+	}
+	return time.Duration(math.Round(min(ns, maxDuration)))
 }
 
 // transfer returns how long handing a computed prompt over takes.
@@ -385,7 +418,7 @@ func (e *Engine) transfer(prompt int) time.Duration {
 		return 0
 	}
 	bytes := float64(prompt) * float64(e.cfg.KVBytesPerToken)
-	return time.Duration(math.Round(bytes / e.cfg.TransferBandwidth)) // bytes per ns
+	return wholeNanoseconds(bytes / e.cfg.TransferBandwidth) // bytes per ns
 }
 
 // Pass is what one forward pass did.

@@ -1,12 +1,9 @@
 package simengine
 
-import "slices"
-
 // mocker follows the rules of Dynamo's mock engine. It is kept for comparison:
 // under memory pressure it thrashes, since a waiting request takes blocks from
-// running ones and keeps what it got even if that is too little to run. In one
-// thing it differs: a request that lost its blocks waits until there is room, or
-// two could take them from each other for ever.
+// running ones. In one thing it differs: a request that lost its blocks waits
+// until there is room, or two could take them from each other for ever.
 //
 // Blocks are shared by content from the moment they are allocated, before they
 // are computed. The last, partly filled block of a sequence gets its content's
@@ -20,15 +17,6 @@ func newMocker(cfg *Config) *mocker {
 	return &mocker{blockScheduler: newBlockScheduler(cfg), gated: cfg.Rules == MockerGated}
 }
 
-// outcome is what became of a request in a pass.
-type outcome uint8
-
-const (
-	scheduled outcome = iota
-	blocked           // nothing could be done for it
-	lost              // it lost its blocks
-)
-
 func (m *mocker) step(p *Pass) {
 	budget := m.cfg.MaxBatchedTokens
 	m.advance(p, &budget)
@@ -38,15 +26,13 @@ func (m *mocker) step(p *Pass) {
 	m.finish(p)
 }
 
-// advance schedules the running requests.
+// advance schedules the running requests. When one before the current loses its
+// blocks, the next takes the current's place and is passed over.
 func (m *mocker) advance(p *Pass, budget *int) {
 	for i := 0; i < len(m.running) && *budget > 0; {
 		r := m.running[i]
-		switch m.schedule(p, r, budget, m.cached(r)) {
-		case scheduled:
+		if m.schedule(p, r, 0, min(r.length()-r.computed, *budget), budget) {
 			i++
-		case blocked:
-			return
 		}
 	}
 }
@@ -54,7 +40,10 @@ func (m *mocker) advance(p *Pass, budget *int) {
 // admit schedules waiting requests.
 func (m *mocker) admit(p *Pass, budget *int) {
 	for len(m.running) < m.cfg.MaxSeqs && p.Preempted == 0 {
-		q := m.next()
+		q := &m.waiting
+		if q.len() == 0 {
+			q = &m.warm
+		}
 		r := q.first()
 		if r == nil {
 			return
@@ -63,21 +52,23 @@ func (m *mocker) admit(p *Pass, budget *int) {
 		if gated && m.stillShort(r) {
 			return
 		}
-		if !r.admitted && m.cfg.impossible(r) {
-			p.Rejected = append(p.Rejected, q.pop())
-			continue
-		}
 		cached := m.cached(r)
 		if gated && !m.fits(r, m.activeMatch()) {
 			return
 		}
-		if len(m.running) == 0 {
-			m.unblock(r)
+		rest := r.length() - cached
+		tokens := min(rest, *budget)
+		if m.cfg.NoChunkedPrefill && r.Prompt-cached > *budget {
+			if *budget < m.cfg.MaxBatchedTokens {
+				return
+			}
+			tokens = rest // it would wait for ever
 		}
-		left := *budget
-		if m.schedule(p, r, budget, cached) != scheduled {
+		if tokens == 0 && rest > 0 {
 			return
 		}
+		left := *budget
+		m.schedule(p, r, cached, tokens, budget)
 		m.admitted(p, q, r, cached)
 		if *budget == left && *budget == 0 {
 			return
@@ -85,28 +76,9 @@ func (m *mocker) admit(p *Pass, budget *int) {
 	}
 }
 
-// unblock takes back what others hold that wait, when nothing runs and r could
-// not either because of it. Their rules have no way out of that.
-func (m *mocker) unblock(r *Request) {
-	if m.blocksFor(r.length())-len(r.blocks) <= m.cache.available() {
-		return
-	}
-	for _, q := range []*queue{&m.waiting, &m.warm} {
-		for _, other := range q.items[q.head:] {
-			if other != r && len(other.blocks) > 0 {
-				m.release(other)
-			}
-		}
-	}
-}
-
 // cached returns how many tokens of a request that has nothing computed are in
 // the cache.
 func (m *mocker) cached(r *Request) int {
-	m.match = m.match[:0]
-	if r.computed > 0 {
-		return 0
-	}
 	m.lookup(r, r.length()/m.cfg.BlockSize)
 	return min(len(m.match)*m.cfg.BlockSize, r.Prompt)
 }
@@ -121,41 +93,27 @@ func (m *mocker) activeMatch() (n int) {
 	return n
 }
 
-// schedule computes as much of r as the budget allows, taking blocks from others
-// if it must.
-func (m *mocker) schedule(p *Pass, r *Request, budget *int, cached int) outcome {
+// schedule computes so many tokens of r beyond those it has and those that are
+// cached, taking blocks from others if it must. It reports false when r lost its
+// own.
+func (m *mocker) schedule(p *Pass, r *Request, cached, tokens int, budget *int) bool {
 	before := r.computed + cached
-	remaining := r.length() - before
-	tokens := min(remaining, *budget)
-	if m.cfg.NoChunkedPrefill && r.Prompt-before > *budget {
-		if *budget < m.cfg.MaxBatchedTokens {
-			return blocked
-		}
-		tokens = remaining // it would wait for ever
-	}
-	if tokens == 0 && remaining > 0 {
-		return blocked
-	}
 	target := before + tokens
 	for target > r.vllm.allocated && !m.allocate(p, r, target) {
 		if len(m.running) == 0 {
-			break // nobody is left to take blocks from: go on with what there is
+			panic("simengine: a request alone finds no block")
 		}
 		at := m.victim()
 		self := m.running[at] == r
 		*budget += m.preempt(p, at)
 		if self {
-			return lost
+			return false
 		}
 	}
-	r.computed = min(target, r.vllm.allocated)
-	used := r.computed - before
-	if used <= 0 && r.computed < r.length() {
-		return blocked
-	}
-	m.book(p, r, used, min(before, r.Prompt), min(r.computed, r.Prompt))
-	*budget -= used
-	return scheduled
+	r.computed = target
+	m.book(p, r, tokens, min(before, r.Prompt), min(target, r.Prompt))
+	*budget -= tokens
+	return true
 }
 
 // allocate gives r blocks for its first tokens up to target and reports whether
@@ -218,7 +176,7 @@ func (m *mocker) finish(p *Pass) {
 		}
 		if out.Done = r.generated >= r.limit; out.Done {
 			m.release(r)
-			m.running = slices.Delete(m.running, i, i+1)
+			m.stop(i)
 		} else {
 			i++
 		}

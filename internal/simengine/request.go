@@ -27,8 +27,9 @@ type Request struct {
 	// Content identifies the blocks; nil for a request that shares nothing.
 	Content Content
 	// WarmUp asks for the prompt to be computed and kept, and for nothing else.
-	// It generates no token, waits until no other request waits, and gives way
-	// first when blocks are short.
+	// It generates no token, and has what others leave: it waits until no other
+	// request waits, computes after them, and gives its blocks and its place up
+	// when one of them has none.
 	WarmUp bool
 	// Owner is for the caller.
 	Owner any

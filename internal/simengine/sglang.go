@@ -166,6 +166,9 @@ func (s *sglang) drop(r *Request) {
 	s.release(r)
 }
 
+// news implements scheduler: a request that is dropped leaves its answer's pages.
+func (s *sglang) news() bool { return len(s.late.Events) > 0 }
+
 func (s *sglang) load() Load {
 	return Load{
 		Running:      len(s.running),

@@ -237,7 +237,7 @@ func TestSGLangBatch(t *testing.T) {
 	g := newSGLRig(t, Config{Blocks: 10, BlockSize: 4, SGLang: SGLangConfig{ChunkedPrefillSize: 12, ClipMaxNewTokens: 1}})
 	g.ask("a", "prefix: a", 5)
 	p := g.step()
-	want := Batch{Prompts: 1, Tokens: 9, Decodes: 1, Context: 9, ActiveBlocks: 3, TotalBlocks: 10, BlockSize: 4}
+	want := Batch{Kind: SGLang, Prompts: 1, Tokens: 9, Decodes: 1, Context: 9, ActiveBlocks: 3, TotalBlocks: 10, BlockSize: 4}
 	if diff := cmp.Diff(want, p.Batch); diff != "" {
 		t.Errorf("first pass (-want +got):\n%s", diff)
 	}
@@ -245,7 +245,7 @@ func TestSGLangBatch(t *testing.T) {
 	g.ask("c", "twelve tokens", 5)
 	p = g.step()
 	// b finds 8 tokens, c has its first 8 computed beside.
-	want = Batch{Prompts: 2, Prefix: 8, Tokens: 9 + 8, Decodes: 2, Context: 10 + 9, ActiveBlocks: 6, TotalBlocks: 10, BlockSize: 4}
+	want = Batch{Kind: SGLang, Prompts: 2, Prefix: 8, Tokens: 9 + 8, Decodes: 2, Context: 10 + 9, ActiveBlocks: 6, TotalBlocks: 10, BlockSize: 4}
 	if diff := cmp.Diff(want, p.Batch); diff != "" {
 		t.Errorf("second pass (-want +got):\n%s", diff)
 	}

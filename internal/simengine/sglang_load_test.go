@@ -97,7 +97,7 @@ func (l sglLoad) run(t testing.TB) *sglRig {
 		}
 		busy := g.e.Busy()
 		p := g.step()
-		moved := len(p.Outputs) > 0 || len(p.Rejected) > 0 || p.Batch.NewTokens() > 0
+		moved := len(p.Outputs) > 0 || len(p.Rejected) > 0 || p.Batch.NewTokens() > 0 || len(p.Events) > 0
 		if g.s.mocker {
 			moved = moved || g.s.waiting.partial != nil || g.s.warm.partial != nil
 		}

@@ -99,11 +99,6 @@ func (s *sglang) prefill(p *Pass) {
 		if r == nil {
 			return
 		}
-		if !r.admitted && s.cfg.impossible(r) {
-			p.Rejected = append(p.Rejected, l.pop())
-			s.moved = true
-			continue
-		}
 		if !s.mocker && len(s.running)+len(s.joined) >= s.cfg.MaxSeqs {
 			return
 		}

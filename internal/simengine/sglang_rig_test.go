@@ -134,7 +134,7 @@ func (g *sglRig) check(p *Pass) {
 	g.held.apply(g, p.Events)
 	if !g.s.tree.silent {
 		held := maps.Clone(g.held)
-		held.apply(g, g.s.late.Events) // for the next pass with work
+		held.apply(g, g.s.late.Events) // to be told with the next pass
 		held.sameAs(g, &g.s.tree)
 	}
 	b := &p.Batch

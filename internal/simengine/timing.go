@@ -4,9 +4,12 @@ import "time"
 
 // Batch is the work of one pass.
 type Batch struct {
+	// Kind is that of the engine.
+	Kind Kind
 	// Prompts counts the requests of whose prompt some was computed. Of their
 	// prompts, Prefix tokens were computed or cached before and Tokens are by the
-	// end of the pass.
+	// end of the pass. What a request that lost its blocks has generated is
+	// computed again like a prompt, and counts as one, except in the mock engine.
 	Prompts, Prefix, Tokens int
 	// Decodes counts the requests that got a token, and Context is the sum of
 	// their tokens before it.
@@ -45,9 +48,9 @@ const (
 	// contexts of the batch fill, whatever the number of requests. Its mean error
 	// is 27 %; it is here for comparison with numbers obtained that way.
 	Polynomial
-	// MockerPolynomial is Polynomial as Dynamo's mock engine computes it: the share
-	// is that of the blocks in use, and the prompt tokens come from means rounded
-	// down, which loses up to one token less than there are requests.
+	// MockerPolynomial is Polynomial as Dynamo's mock engine computes it: for vLLM
+	// the share is that of the blocks in use, and the prompt tokens come from means
+	// rounded down, which is off by less than the number of requests.
 	MockerPolynomial
 )
 
@@ -77,7 +80,10 @@ func (f Fit) Decode(b *Batch) float64 {
 	case Polynomial:
 		return decodeQuadratic(share(b.Context, b.TotalBlocks*b.BlockSize))
 	case MockerPolynomial:
-		return decodeQuadratic(share(b.ActiveBlocks, b.TotalBlocks))
+		if b.Kind != SGLang {
+			return decodeQuadratic(share(b.ActiveBlocks, b.TotalBlocks))
+		}
+		return decodeQuadratic(share(b.Context, b.TotalBlocks*b.BlockSize))
 	}
 	return 4.3875 + float64(29.3174e-6*float64(b.Context)) + float64(0.038510*float64(b.Decodes))
 }

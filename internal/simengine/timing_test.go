@@ -193,3 +193,16 @@ func TestFixed(t *testing.T) {
 		}
 	}
 }
+
+// TestMockerDecodeSGLang: for SGLang the mock engine goes by the contexts, where
+// for vLLM it goes by the blocks in use.
+func TestMockerDecodeSGLang(t *testing.T) {
+	b := Batch{Decodes: 4, Context: 800, ActiveBlocks: 200, TotalBlocks: 1000, BlockSize: 1}
+	if got, want := MockerPolynomial.Decode(&b), decodeQuadratic(0.2); got != want {
+		t.Errorf("vLLM: %v, want %v", got, want)
+	}
+	b.Kind = SGLang
+	if got, want := MockerPolynomial.Decode(&b), decodeQuadratic(0.8); got != want {
+		t.Errorf("SGLang: %v, want %v", got, want)
+	}
+}

@@ -23,6 +23,7 @@ type blockScheduler struct {
 	cfg     *Config
 	cache   cache
 	running []*Request // in the order of admission
+	warming int        // how many of them are warm-ups
 	waiting queue
 	warm    queue // warm-ups wait apart
 	floor   int   // blocks that admission leaves free
@@ -52,8 +53,7 @@ func (s *blockScheduler) receive(r *Request) {
 
 func (s *blockScheduler) drop(r *Request) {
 	if r.state == running {
-		i := slices.Index(s.running, r)
-		s.running = slices.Delete(s.running, i, i+1)
+		s.stop(slices.Index(s.running, r))
 	} else if r.WarmUp {
 		s.warm.remove(r)
 	} else {
@@ -65,6 +65,17 @@ func (s *blockScheduler) drop(r *Request) {
 	s.release(r)
 }
 
+// stop takes the running request i out.
+func (s *blockScheduler) stop(i int) {
+	if s.running[i].WarmUp {
+		s.warming--
+	}
+	s.running = slices.Delete(s.running, i, i+1)
+}
+
+// news implements scheduler: nothing changes between two passes but what is used.
+func (s *blockScheduler) news() bool { return false }
+
 func (s *blockScheduler) load() Load {
 	return Load{
 		Running:      len(s.running),
@@ -73,14 +84,6 @@ func (s *blockScheduler) load() Load {
 		CachedBlocks: s.cache.cached,
 		TotalBlocks:  s.cfg.Blocks,
 	}
-}
-
-// next returns the queue whose front is to be admitted next.
-func (s *blockScheduler) next() *queue {
-	if s.waiting.len() > 0 {
-		return &s.waiting
-	}
-	return &s.warm
 }
 
 // shares reports whether r's blocks can be used by others.
@@ -143,6 +146,9 @@ func (s *blockScheduler) admitted(p *Pass, q *queue, r *Request, cached int) {
 	}
 	r.state = running
 	s.running = append(s.running, r)
+	if r.WarmUp {
+		s.warming++
+	}
 }
 
 // book charges a request's work to the pass.
@@ -170,9 +176,11 @@ func (s *blockScheduler) unbook(p *Pass, r *Request) (used int) {
 
 // victim returns the index of the running request that gives way.
 func (s *blockScheduler) victim() int {
-	for i := len(s.running) - 1; i >= 0; i-- {
-		if s.running[i].WarmUp {
-			return i
+	if s.warming > 0 {
+		for i := len(s.running) - 1; ; i-- {
+			if s.running[i].WarmUp {
+				return i
+			}
 		}
 	}
 	if s.cfg.Victim == Oldest {
@@ -185,7 +193,7 @@ func (s *blockScheduler) victim() int {
 // front. It returns the budget that is free again.
 func (s *blockScheduler) preempt(p *Pass, i int) (used int) {
 	r := s.running[i]
-	s.running = slices.Delete(s.running, i, i+1)
+	s.stop(i)
 	used = s.unbook(p, r)
 	s.release(r)
 	r.state = preempted
@@ -234,22 +242,27 @@ func newVLLM(cfg *Config) *vllm { return &vllm{newBlockScheduler(cfg)} }
 // nothing is in use.
 func (v *vllm) step(p *Pass) {
 	budget := v.cfg.MaxBatchedTokens
-	v.advance(p, &budget)
-	// What is computed can be found from now on. Not earlier: a request that
-	// was planned may have lost its blocks to one after it.
-	for _, r := range v.running {
-		v.name(p, r)
-	}
+	v.advance(p, &budget, false)
 	if p.Preempted == 0 {
-		v.admit(p, &budget)
+		v.admit(p, &budget, &v.waiting)
+	}
+	if v.warming > 0 {
+		v.advance(p, &budget, true)
+	}
+	if p.Preempted == 0 && v.waiting.len() == 0 {
+		v.admit(p, &budget, &v.warm)
 	}
 	v.finish(p)
 }
 
-// advance plans the running requests.
-func (v *vllm) advance(p *Pass, budget *int) {
+// advance plans the running requests, warm-ups or all others.
+func (v *vllm) advance(p *Pass, budget *int, warm bool) {
 	for i := 0; i < len(v.running) && *budget > 0; {
 		r := v.running[i]
+		if r.WarmUp != warm {
+			i++
+			continue
+		}
 		tokens := min(r.length()-r.computed, *budget)
 		drafts := v.drafts(r, *budget-tokens)
 		need := v.blocksFor(r.computed+tokens+drafts) - len(r.blocks)
@@ -268,6 +281,11 @@ func (v *vllm) advance(p *Pass, budget *int) {
 		v.compute(p, r, tokens, drafts)
 		*budget -= tokens + drafts
 		i++
+	}
+	// What is computed can be found from now on. Not earlier: a request that
+	// was planned may have lost its blocks to one after it.
+	for _, r := range v.running {
+		v.name(p, r)
 	}
 }
 
@@ -297,17 +315,23 @@ func (v *vllm) compute(p *Pass, r *Request, tokens, drafts int) {
 	}
 }
 
-// admit lets waiting requests in as long as the first of them fits.
-func (v *vllm) admit(p *Pass, budget *int) {
-	for *budget > 0 && len(v.running) < v.cfg.MaxSeqs {
-		q := v.next()
+// admit lets requests in from q as long as the first of them fits. Warm-ups make
+// room for others.
+func (v *vllm) admit(p *Pass, budget *int, q *queue) {
+	for *budget > 0 {
 		r := q.first()
-		if r == nil || v.stillShort(r) {
+		if r == nil {
 			return
 		}
-		if !r.admitted && v.cfg.impossible(r) {
-			p.Rejected = append(p.Rejected, q.pop())
-			continue
+		gives := v.warming > 0 && !r.WarmUp
+		if len(v.running) >= v.cfg.MaxSeqs {
+			if !gives {
+				return
+			}
+			v.preempt(p, v.victim())
+		}
+		if !gives && v.stillShort(r) {
+			return
 		}
 		// The last token is computed in any case: what follows it comes from
 		// there.
@@ -321,7 +345,11 @@ func (v *vllm) admit(p *Pass, budget *int) {
 			v.match = v.match[:last]
 		}
 		if !v.fits(r, active) {
-			return
+			if !gives {
+				return
+			}
+			v.preempt(p, v.victim())
+			continue
 		}
 		cached := len(v.match) * v.cfg.BlockSize
 		tokens := r.length() - cached
@@ -336,7 +364,7 @@ func (v *vllm) admit(p *Pass, budget *int) {
 		for _, b := range v.match {
 			v.cache.use(b)
 		}
-		r.blocks = append(r.blocks, v.match...)
+		r.blocks = append(slices.Grow(r.blocks, v.blocksFor(r.length())+1), v.match...)
 		r.computed, r.vllm.named = cached, len(v.match)
 		v.admitted(p, q, r, cached)
 		v.compute(p, r, tokens, 0)
@@ -381,6 +409,9 @@ func (v *vllm) finish(p *Pass) {
 		}
 		if out.Done = r.generated >= r.limit; out.Done {
 			v.release(r)
+			if r.WarmUp {
+				v.warming--
+			}
 		} else {
 			kept = append(kept, r)
 		}

@@ -2,6 +2,7 @@ package simengine
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -259,6 +260,130 @@ func TestWarmUpGivesWay(t *testing.T) {
 	)
 }
 
+// TestWarmUpYields has a long warm-up under way when another request comes: it
+// costs that one no more than the pass it has to wait for.
+func TestWarmUpYields(t *testing.T) {
+	warm := func(prompt int) *Request {
+		r := ask(1, prompt, 0)
+		r.WarmUp = true
+		return r
+	}
+	t.Run("budget", func(t *testing.T) {
+		s := newStory(t, Config{BlockSize: 4, MaxBatchedTokens: 8})
+		s.add(0, warm(24))
+		s.add(500*time.Microsecond, ask(2, 6, 2))
+		s.tells(
+			"1ms: new 8, 1 runs with 0",
+			"3ms: new 8, 2 runs with 0, 2 +1", // 6 for the request, 2 for the warm-up
+			"5ms: new 7, 2 +1 done",
+			"6ms: new 7, 1 +0 done",
+		)
+	})
+	t.Run("place", func(t *testing.T) {
+		s := newStory(t, Config{BlockSize: 4, MaxBatchedTokens: 8, MaxSeqs: 1})
+		s.add(0, warm(24))
+		s.add(500*time.Microsecond, ask(2, 6, 1))
+		s.tells(
+			"1ms: new 8, 1 runs with 0",
+			"3ms: new 6, 2 runs with 0, 1 preempted, 2 +1 done",
+			"4ms: new 8, 1 runs again with 8",
+			"5ms: new 8, 1 +0 done",
+		)
+	})
+	t.Run("blocks", func(t *testing.T) {
+		s := newStory(t, Config{BlockSize: 4, MaxBatchedTokens: 8, Blocks: 7})
+		s.add(0, warm(24))
+		s.add(1500*time.Microsecond, ask(2, 20, 1))
+		s.run()
+		if at := s.at(2); len(at) != 1 || at[0] != 6*time.Millisecond {
+			t.Errorf("the request has its token at %v, want 6ms: after two passes of the warm-up and three of its own\n%s", at, strings.Join(s.lines, "\n"))
+		}
+	})
+}
+
+// TestRejectedAtOnce: what can never run is said at once, however busy the engine.
+func TestRejectedAtOnce(t *testing.T) {
+	for _, kind := range []Kind{VLLM, SGLang} {
+		s := newStory(t, Config{Kind: kind, BlockSize: 4, Blocks: 16, MaxSeqs: 1, MaxModelLen: 40})
+		warm := ask(4, 40, 0)
+		warm.WarmUp = true
+		s.add(0, ask(1, 4, 30))
+		s.add(500*time.Microsecond, ask(2, 0, 1))
+		s.add(500*time.Microsecond, ask(3, math.MaxInt, 1))
+		s.add(500*time.Microsecond, warm)
+		s.run()
+		if line := s.lines[1]; !strings.Contains(line, "2 rejected, 3 rejected, 4 rejected") {
+			t.Errorf("%s: the second pass: %s", kind, line)
+		}
+	}
+	e, _ := New(Config{})
+	r := ask(1, 0, 1)
+	e.Receive(r)
+	e.Drop(r)
+	if p := e.Step(); e.Busy() || len(p.Rejected) > 0 {
+		t.Errorf("dropped before it was rejected: %+v", p)
+	}
+}
+
+// TestDropTells: what a dropped request leaves in the cache is told, even if
+// nothing else is to be done.
+func TestDropTells(t *testing.T) {
+	for _, kind := range []Kind{VLLM, SGLang} {
+		e, err := New(Config{Kind: kind, BlockSize: 4, Blocks: 64})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := ask(1, 8, 40)
+		e.Receive(r)
+		told := 0
+		count := func() {
+			for _, ev := range e.Step().Events {
+				told += len(ev.Blocks)
+			}
+		}
+		for range 20 {
+			count()
+		}
+		e.Drop(r)
+		for e.Busy() {
+			count()
+		}
+		if n := e.Load().CachedBlocks; told != n || n != 6 {
+			t.Errorf("%s: told of %d blocks, has %d, want 6", kind, told, n)
+		}
+	}
+}
+
+// TestOddTimes: times are never negative, whatever a Timing says.
+func TestOddTimes(t *testing.T) {
+	for _, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), -5, 1e300} {
+		e, err := New(Config{Timing: constant(v), Speedup: 1e-6, DecodeSpeedup: 1e-6})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.Receive(ask(1, 8, 1))
+		if p := e.Step(); p.Prefill < 0 || p.Decode < 0 || p.Duration < 0 {
+			t.Errorf("%v: %v, %v, %v", v, p.Prefill, p.Decode, p.Duration)
+		}
+	}
+	e, err := New(Config{Role: Prefill, KVBytesPerToken: math.MaxInt, TransferBandwidth: 1e-300})
+	if err != nil {
+		t.Fatal(err)
+	}
+	warm := ask(2, 8, 0)
+	warm.WarmUp = true
+	e.Receive(ask(1, 8, 1))
+	e.Receive(warm)
+	if out := e.Step().Outputs; len(out) != 2 || out[0].Transfer <= 0 || out[1].Transfer != 0 {
+		t.Errorf("%+v, want a long transfer and none for the warm-up", out)
+	}
+}
+
+type constant float64
+
+func (c constant) Prefill(*Batch) float64 { return float64(c) }
+func (c constant) Decode(*Batch) float64  { return float64(c) }
+
 func TestDrafts(t *testing.T) {
 	for _, tc := range []struct {
 		accept []float64
@@ -434,7 +559,9 @@ func TestConfigErrors(t *testing.T) {
 		{Config{BlockSize: 1}, "simengine: block size: expected at least 2, got 1"},
 		{Config{MaxSeqs: -1}, "simengine: max seqs: expected at least 1, got -1"},
 		{Config{Watermark: 1}, "simengine: watermark: expected a share from 0 to below 1, got 1"},
-		{Config{Speedup: -1}, "simengine: speedup: expected a positive number, got -1"},
+		{Config{Speedup: -1}, "simengine: speedup: expected a number of at least 1e-06, got -1"},
+		{Config{DecodeSpeedup: 1e-7}, "simengine: decode speedup: expected a number of at least 1e-06, got 1e-07"},
+		{Config{Blocks: 1 << 40}, "simengine: blocks: expected at most 17179869184 of 64 tokens each, got 1099511627776"},
 		{Config{Draft: 6}, "simengine: draft: expected at most 5, got 6"},
 		{Config{Draft: 1, Rules: Mocker}, "simengine: draft: expected 0 unless kind is vllm with rules current"},
 		{Config{Accept: []float64{2}}, "simengine: accept[0]: expected a probability, got 2"},
