@@ -186,7 +186,7 @@ func TestVirtualTime(t *testing.T) {
 		defer resp.Body.Close()
 		drained, _ := io.ReadAll(resp.Body)
 		// 16.516604 ms for the prompt, 4.426039 and 4.426069 for the tokens.
-		if want := `{"now_ms":275.868712,"completed":1}`; string(drained) != want {
+		if want := `{"now_ms":275.868712,"accepted":1,"completed":1}`; string(drained) != want {
 			t.Errorf("drained: %s, want %s", drained, want)
 		}
 		if got, want := <-answered, `"stator":{"arrival_ms":250.5,"first_token_ms":271.442643,"end_ms":275.868712}`; !strings.Contains(got, want) {

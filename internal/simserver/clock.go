@@ -1,6 +1,7 @@
 package simserver
 
 import (
+	"bytes"
 	"context"
 	"net/http"
 	"slices"
@@ -26,7 +27,9 @@ type Clock struct {
 	mu        sync.Mutex
 	now       time.Duration
 	ranks     []*rank
+	accepted  int
 	completed int
+	arrival   chan struct{} // closed with the next arrival, if somebody waits for it
 }
 
 func (c *Clock) add(ranks []*rank) {
@@ -41,38 +44,84 @@ func (c *Clock) remove(ranks []*rank) {
 	c.ranks = slices.DeleteFunc(c.ranks, func(r *rank) bool { return slices.Contains(ranks, r) })
 }
 
-// accept queues a job and lets the clock go on to its arrival. The caller holds
-// the mutex.
-func (c *Clock) accept(r *rank, j *job) {
+// accept lets the clock go on to the arrival of a job and queues it: on its rank,
+// or if it has none on the one of its server with the least to do at that time.
+// The caller holds the mutex.
+func (c *Clock) accept(j *job) {
 	j.arrived = max(j.arrived, c.now)
-	r.queue(j)
 	for c.step(j.arrived) {
 	}
 	c.now = j.arrived
+	if j.anyRank {
+		for _, r := range j.rank.server.ranks {
+			if r.load() < j.rank.load() || r.load() == j.rank.load() && r.index < j.rank.index {
+				j.rank = r
+			}
+		}
+	}
+	j.rank.queue(j)
+	c.accepted++
+	if c.arrival != nil {
+		close(c.arrival)
+		c.arrival = nil
+	}
 }
 
-// Drain lets the clock go on until no request is left, or until ctx ends, whose
-// error it then returns. It returns the time, and how many requests have been
-// completed since the clock began.
-func (c *Clock) Drain(ctx context.Context) (now time.Duration, completed int, err error) {
+// Drained is where a clock stands after [Clock.Drain].
+type Drained struct {
+	Now time.Duration
+	// Accepted and Completed count requests since the clock began.
+	Accepted, Completed int
+}
+
+// Drain waits until so many requests have been accepted since the clock began,
+// and then lets it go on until none is left. When ctx ends before, its error is
+// returned.
+func (c *Clock) Drain(ctx context.Context, requests int) (Drained, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	var err error
+	for err == nil && c.accepted < requests {
+		if c.arrival == nil {
+			c.arrival = make(chan struct{})
+		}
+		next := c.arrival
+		c.mu.Unlock()
+		select {
+		case <-next:
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+		c.mu.Lock()
+	}
 	for err == nil && c.step(maxTime) {
 		err = ctx.Err()
 	}
-	return c.now, c.completed, err
+	return Drained{Now: c.now, Accepted: c.accepted, Completed: c.completed}, err
 }
 
 // ServeDrain answers a request with what [Clock.Drain] returns, the time in
-// milliseconds.
+// milliseconds. The query may say how many requests to wait for:
+//
+//	POST /sim/drain?requests=100
 func (c *Clock) ServeDrain(w http.ResponseWriter, r *http.Request) {
-	now, completed, err := c.Drain(r.Context())
+	requests := 0
+	if v := r.URL.Query().Get("requests"); v != "" {
+		var err error
+		if requests, err = strconv.Atoi(v); err != nil || requests < 0 {
+			writeError(w, badField("requests", "expected a number of requests, got %.40q", v))
+			return
+		}
+	}
+	d, err := c.Drain(r.Context(), requests)
 	if err != nil {
 		return // nobody listens
 	}
-	b := appendMillis([]byte(`{"now_ms":`), now)
+	b := appendMillis([]byte(`{"now_ms":`), d.Now)
+	b = append(b, `,"accepted":`...)
+	b = strconv.AppendInt(b, int64(d.Accepted), 10)
 	b = append(b, `,"completed":`...)
-	b = strconv.AppendInt(b, int64(completed), 10)
+	b = strconv.AppendInt(b, int64(d.Completed), 10)
 	writeJSON(w, http.StatusOK, append(b, '}'))
 }
 
@@ -114,5 +163,11 @@ func (c *Clock) step(limit time.Duration) bool {
 
 // appendMillis appends a time in milliseconds, to the nanosecond.
 func appendMillis(dst []byte, d time.Duration) []byte {
-	return strconv.AppendFloat(dst, float64(d)/float64(time.Millisecond), 'f', -1, 64)
+	dst = strconv.AppendInt(dst, int64(d/time.Millisecond), 10)
+	rest := d % time.Millisecond
+	if rest == 0 {
+		return dst
+	}
+	digits := strconv.AppendInt(nil, int64(time.Millisecond+rest), 10) // with leading zeros, after a 1
+	return append(append(dst, '.'), bytes.TrimRight(digits[1:], "0")...)
 }

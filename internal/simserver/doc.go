@@ -1,9 +1,12 @@
-// Package simserver is a simulated engine behind the HTTP face of vLLM.
+// Package simserver is a simulated engine behind the HTTP face of vLLM or SGLang.
 //
 // A [Server] answers the OpenAI routes with made-up English text, streamed token
 // by token, and the routes by which a router gets to know an engine: models,
 // health, version, tokenize, metrics. It needs no model file: tokens are bytes and
 // the template is ChatML.
+//
+// Dressed as SGLang it has SGLang's scheduler, metrics, health and server info; the
+// OpenAI routes, their errors and the rank header are vLLM's in either dress.
 //
 // The text is a pure function of the seed and the tokens before it. Two servers
 // with the same seed give the same answer, and one that is handed a prompt with

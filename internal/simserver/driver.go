@@ -28,6 +28,7 @@ type rank struct {
 	end    time.Duration   // of the same
 	driven bool            // a goroutine drives it
 	stats  stats
+	late   lateness // of tokens on the wall clock
 
 	batches uint64 // published so far; only for who drives it
 }
@@ -47,7 +48,7 @@ func (r *rank) submit(j *job) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if c := r.server.cfg.Clock; c != nil {
-		c.accept(r, j)
+		c.accept(j)
 		return
 	}
 	j.arrived = r.server.now()
@@ -57,6 +58,9 @@ func (r *rank) submit(j *job) {
 		r.server.running.Go(r.run)
 	}
 }
+
+// load returns how many sequences the rank has.
+func (r *rank) load() int { return len(r.inbox) + r.engine.Requests() }
 
 // queue puts the sequences of a job behind those that arrive no later.
 func (r *rank) queue(j *job) {
@@ -173,7 +177,8 @@ func (r *rank) begin(at time.Duration) *simengine.Pass {
 func (r *rank) finish(at time.Duration) {
 	p := r.pass
 	r.pass = nil
-	r.stats.pass(p, at-r.end)
+	r.stats.pass(p)
+	r.late.note(at, at-r.end)
 	for _, a := range p.Admissions {
 		if s := a.Request.Owner.(*sequence); !a.Again && !s.done {
 			r.stats.admitted(s, a.Cached, r.start)
@@ -193,7 +198,7 @@ func (r *rank) finish(at time.Duration) {
 		o := &p.Outputs[i]
 		if s := o.Request.Owner.(*sequence); !s.done { // else its client has gone
 			r.stats.output(s, o, at)
-			s.output(o, at)
+			s.output(o, r.end, at)
 			if c := r.server.cfg.Clock; c != nil && s.job.left == 0 {
 				c.completed++
 			}

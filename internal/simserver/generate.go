@@ -42,7 +42,7 @@ func (s *Server) generate(w http.ResponseWriter, r *http.Request, chat bool) {
 	} else {
 		a.job = newJob(rank, req, a.choices)
 		rank.submit(a.job)
-		defer rank.withdraw(a.job)
+		defer a.job.rank.withdraw(a.job)
 		a.tempo = a.job
 		a.usage.HasCached = true
 	}
@@ -135,6 +135,9 @@ func (a *answer) stream(ctx context.Context, w http.ResponseWriter) {
 					return
 				}
 			}
+		}
+		if a.job != nil {
+			a.job.sent()
 		}
 		if a.out.Flush() != nil {
 			return

@@ -209,6 +209,7 @@ func testLimits(t *testing.T, cfg Config) {
 		tokens       int
 	}{
 		{"max_tokens", `,"max_tokens":7`, text[:7], "length", "", 7},
+		{"max_tokens beyond everything", `,"max_tokens":99999999999999999999`, text, "stop", "", len(text) + 1},
 		{"max_completion_tokens wins", `,"max_tokens":7,"max_completion_tokens":9`, text[:9], "length", "", 9},
 		{"one before the end", fmt.Sprintf(`,"max_tokens":%d`, len(text)), text, "length", "", len(text)},
 		{"the end counts as a token", fmt.Sprintf(`,"max_tokens":%d`, len(text)+1), text, "stop", "", len(text) + 1},
@@ -219,8 +220,7 @@ func testLimits(t *testing.T, cfg Config) {
 		{"min_tokens suppresses stop strings", `,"stop":"the","min_tokens":9`, "When the captain grows, ", "stop", "the", len("When the captain grows, the")},
 		{"a match may not start before min_tokens", `,"stop":"the","min_tokens":7`, "When the captain grows, ", "stop", "the", len("When the captain grows, the")},
 		{"min_tokens at the start of a match", `,"stop":"the","min_tokens":6`, "When ", "stop", "the", 8},
-		{"min_tokens does not suppress max_tokens", `,"min_tokens":9,"max_tokens":4`, "When", "length", "", 4},
-		{"min_tokens suppresses the end", fmt.Sprintf(`,"min_tokens":%d,"max_tokens":%d`, len(text)+5, len(text)+3), text + " …", "length", "", len(text) + 3},
+		{"min_tokens suppresses the end", fmt.Sprintf(`,"min_tokens":%d,"max_tokens":%[1]d`, len(text)+3), text + " …", "length", "", len(text) + 3},
 		{"ignore_eos goes to the context length", `,"ignore_eos":true`, text + " …", "length", "", 376},
 		{"ignore_eos keeps stop strings", `,"ignore_eos":true,"stop":"captain"`, "When the ", "stop", "captain", len("When the captain")},
 		{"null is absent", `,"stop":null,"max_tokens":null,"n":null,"seed":null,"stream":null,"logprobs":null`, text, "stop", "", len(text) + 1},

@@ -17,10 +17,12 @@ import (
 // number that is due and rings a bell that has been rung already if the reader is
 // slow. Neither side waits for the other or allocates.
 type job struct {
-	rank      *rank
+	rank      *rank // with anyRank, where it is booked until it is queued
+	anyRank   bool
 	sequences []sequence // one per choice
 	bell      chan struct{}
-	rejected  atomic.Bool // the engine cannot run it
+	rejected  atomic.Bool  // the engine cannot run it
+	modelled  atomic.Int64 // when its latest tokens should have come
 
 	// Times of the arrival and of the first and the last token, set before the
 	// tokens are due.
@@ -51,6 +53,7 @@ type sequence struct {
 func newJob(r *rank, req *request, choices []choice) *job {
 	j := &job{
 		rank:      r,
+		anyRank:   req.rank < 0,
 		sequences: make([]sequence, len(choices)),
 		bell:      make(chan struct{}, 1),
 		arrived:   req.arrival,
@@ -74,9 +77,11 @@ func newJob(r *rank, req *request, choices []choice) *job {
 	return j
 }
 
-// output takes over what a pass did for the sequence.
-func (s *sequence) output(o *simengine.Output, at time.Duration) {
+// output takes over what a pass did for the sequence that should have ended at
+// one time and was heard of at another.
+func (s *sequence) output(o *simengine.Output, end, at time.Duration) {
 	j := s.job
+	j.modelled.Store(int64(end))
 	if s.due.Load() == 0 {
 		s.cached = s.request.Cached()
 		if !j.begun {
@@ -131,6 +136,15 @@ func (j *job) rest(ctx context.Context, _ int) error {
 		}
 	}
 	return nil
+}
+
+// sent notes how late the tokens are that are being sent.
+func (j *job) sent() {
+	s := j.rank.server
+	if s.cfg.Clock == nil {
+		now := s.now()
+		j.rank.late.note(now, now-time.Duration(j.modelled.Load()))
+	}
 }
 
 // due returns how many tokens of choice i have come.

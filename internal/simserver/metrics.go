@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/stator-ai/stator/internal/simengine"
 )
@@ -15,6 +16,7 @@ type snapshot struct {
 	running, waiting    int // sequences
 	active, total, size int // blocks in use, blocks, tokens in one
 	context             int // longest prompt and answer
+	lag                 time.Duration
 }
 
 func (s *snapshot) usage() float64 { return float64(s.active) / float64(s.total) }
@@ -28,6 +30,9 @@ func (r *rank) snapshot() snapshot {
 		r.server.mu.Lock()
 		out.running = r.booked
 		r.server.mu.Unlock()
+	}
+	if cfg.Clock == nil {
+		out.lag = r.late.worst(r.server.now())
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -117,7 +122,7 @@ var sglangDistributions = []distribution{
 }
 
 // lagSeries is ours: what it measures is not the engine's fault.
-var lagSeries = series{"stator_sim_lag_seconds", "gauge", "How much later than modelled the latest pass ended, because this machine was too slow.", "",
+var lagSeries = series{"stator_sim_lag_seconds", "gauge", "How much later than modelled tokens came in the last seconds, at worst, because this machine was too slow.", "",
 	func(s *snapshot) float64 { return s.lag.Seconds() }}
 
 // serveMetrics tells what the ranks do under the names that the engine has for it.

@@ -4,6 +4,7 @@ import (
 	"math"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -171,4 +172,30 @@ func TestMetricsValues(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestPreemptionsCount has two answers that do not fit side by side.
+func TestPreemptionsCount(t *testing.T) {
+	for kind, name := range map[simengine.Kind]string{
+		simengine.VLLM:   "vllm:num_preemptions_total",
+		simengine.SGLang: "sglang:num_retracted_requests_total",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			cfg := modelled(Config{Kind: kind, BlockSize: 4, TotalBlocks: 12, ContextLength: 48}, 9*time.Millisecond, time.Millisecond)
+			cfg.Engine.SGLang.Conservativeness = 0.01 // or the second would wait for room
+			s := newServer(t, cfg)
+			var wg sync.WaitGroup
+			for i := range 2 {
+				wg.Go(func() { call(s, "POST", textPath, arrival{0, numbers(i*20, 8), 20}.body()) })
+			}
+			wg.Wait()
+			text := call(s, "GET", "/metrics", "").Body.String()
+			for line := range strings.Lines(text) {
+				if strings.HasPrefix(line, name+"{") && strings.HasSuffix(line, "} 1\n") {
+					return
+				}
+			}
+			t.Errorf("%s is not 1:\n%s", name, grep(text, name))
+		})
+	}
 }

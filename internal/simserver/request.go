@@ -111,6 +111,9 @@ func (f *fields) integer(key string, lo, hi int64) (int64, bool) {
 		return 0, false
 	}
 	n, err := strconv.ParseInt(string(v), 10, 64)
+	if hi == math.MaxInt32 && n > hi {
+		return hi, true // more than any context holds
+	}
 	switch {
 	case v.Kind() == '0' && err == nil && n >= lo && n <= hi:
 		return n, true
@@ -184,6 +187,9 @@ func (s *Server) parseRequest(sc *scratch, w http.ResponseWriter, hr *http.Reque
 	}
 	if f.err != nil {
 		return f.err
+	}
+	if r.maxTokens > 0 && r.minTokens > r.maxTokens {
+		return badField("min_tokens", "expected at most as many as max_tokens, %d, got %d", r.maxTokens, r.minTokens)
 	}
 	if total := len(r.prompts) * r.n; total > maxChoices {
 		return badField("n", "expected at most %d choices, got %d prompts with n = %d", maxChoices, len(r.prompts), r.n)

@@ -117,6 +117,8 @@ func TestRequestErrors(t *testing.T) {
 		{chat, `{"max_tokens":0,` + hi + `}`, 400, "max_tokens", "max_tokens: expected an integer of at least 1, got 0"},
 		{chat, `{"max_completion_tokens":1.5,` + hi + `}`, 400, "max_completion_tokens", "max_completion_tokens: expected an integer of at least 1, got 1.5"},
 		{chat, `{"min_tokens":-1,` + hi + `}`, 400, "min_tokens", "min_tokens: expected an integer of at least 0, got -1"},
+		{chat, `{"min_tokens":5,"max_tokens":4,` + hi + `}`, 400, "min_tokens", "min_tokens: expected at most as many as max_tokens, 4, got 5"},
+		{text, `{"min_tokens":17,"prompt":"x"}`, 400, "min_tokens", "min_tokens: expected at most as many as max_tokens, 16, got 17"},
 		{chat, `{"n":0,` + hi + `}`, 400, "n", "n: expected an integer from 1 to 128, got 0"},
 		{chat, `{"n":"1",` + hi + `}`, 400, "n", "n: expected an integer from 1 to 128, got a string"},
 		{chat, `{"seed":1.5,` + hi + `}`, 400, "seed", "seed: expected an integer, got 1.5"},

@@ -36,9 +36,8 @@ type stats struct {
 
 	ttft, itl, e2e, queued histogram
 
-	lag        time.Duration // how late the latest pass was heard of
-	hitRate    float64       // of the latest pass that admitted a sequence
-	throughput float64       // tokens per second in the latest pass with any
+	hitRate    float64 // of the latest pass that admitted a sequence
+	throughput float64 // tokens per second in the latest pass with any
 }
 
 func (s *stats) init(kind simengine.Kind) {
@@ -60,8 +59,7 @@ func (s *stats) clone() stats {
 }
 
 // pass counts a pass as a whole.
-func (s *stats) pass(p *simengine.Pass, lag time.Duration) {
-	s.lag = lag
+func (s *stats) pass(p *simengine.Pass) {
 	s.preemptions += uint64(p.Preempted)
 	var found, wanted int
 	for _, a := range p.Admissions {
