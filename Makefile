@@ -18,7 +18,7 @@ check: lint
 # test is what has to pass.
 test: lint
 	$(GO) test -race ./...
-	$(GO) test ./internal/replay
+	$(GO) test ./internal/simengine ./internal/replay
 	scripts/fuzz.sh 3s
 
 lint:

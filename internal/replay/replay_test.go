@@ -76,17 +76,17 @@ func TestReference(t *testing.T) {
 // finds in the caches is then a property of the trace alone.
 func TestIdealReuse(t *testing.T) {
 	long(t)
-	tr := tracetest.Conversation(t)
-	rep, err := Run(t.Context(), Config{
-		Engines: 4,
-		Engine:  simengine.Config{Rules: simengine.Mocker, Timing: simengine.MockerPolynomial, BlockSize: 512, Blocks: 1 << 17},
-	}, tr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// 55,290 full blocks of 512 tokens are found.
-	if rep.Cached != 55290*512 {
-		t.Errorf("%d tokens found, want %d", rep.Cached, 55290*512)
+	for size, want := range map[int]string{64: "0.195565", 512: fmt.Sprintf("%.6f", 55290*512/144_793_823.0)} {
+		rep, err := Run(t.Context(), Config{
+			Engines: 4,
+			Engine:  simengine.Config{Rules: simengine.Mocker, Timing: simengine.MockerPolynomial, BlockSize: size, Blocks: 1 << 26 / size},
+		}, tracetest.Conversation(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprintf("%.6f", rep.Reuse()); got != want {
+			t.Errorf("blocks of %d: reuse %s, want %s", size, got, want)
+		}
 	}
 }
 
@@ -155,12 +155,13 @@ func TestDeterminism(t *testing.T) {
 	}
 }
 
-// TestDeterminismLong does the same for the hour of the conversation trace, by
-// the hash of its log.
+// TestDeterminismLong does the same for a quarter of the conversation trace, by the
+// hash of its log.
 func TestDeterminismLong(t *testing.T) {
 	long(t)
 	var sums [2]uint64
 	for i := range sums {
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1 + i))
 		h := fnv.New64a()
 		tr := tracetest.Conversation(t)
 		tr.Requests = tr.Requests[:3000]
@@ -303,6 +304,69 @@ func TestTimes(t *testing.T) {
 	}
 	if rep.TTFT.Min != 11 || rep.TTFT.Max != 17 || rep.E2E.Max != 23 || rep.ITL.Max != 11 || rep.ITL.Min != 1 || rep.TPOT.Max != 6 || rep.Duration != 1135*ms {
 		t.Errorf("report %+v", rep)
+	}
+}
+
+// TestEventTimes: what a pass stores is known when it ends, or when it begins if
+// that was asked for.
+func TestEventTimes(t *testing.T) {
+	for early, want := range map[bool]string{false: "11000000", true: "0"} {
+		var log strings.Builder
+		cfg := Config{Engines: 1, Log: &log, EarlyEvents: early, Engine: fixed(10*time.Millisecond, time.Millisecond)}
+		cfg.Engine.BlockSize = 4
+		tr := &trace.Trace{BlockSize: 4, Requests: []trace.Request{{Input: 8, Output: 1, Blocks: []uint32{0, 1}}}}
+		if _, err := Run(t.Context(), cfg, tr); err != nil {
+			t.Fatal(err)
+		}
+		var at []string
+		for line := range strings.Lines(log.String()) {
+			if time, what, _ := strings.Cut(line, " "); strings.HasPrefix(what, "cache of 1/0") {
+				at = append(at, time)
+			}
+		}
+		if diff := cmp.Diff([]string{want}, at); diff != "" {
+			t.Errorf("early %v: times of events (-want +got):\n%s", early, diff)
+		}
+	}
+}
+
+// TestRouterIsTold: the router hears of first tokens, of growing answers and of
+// their end, in their time.
+func TestRouterIsTold(t *testing.T) {
+	prefill, blocks := uint64(5), 0.5
+	at := func(ms int, input, output int, id uint32) trace.Request {
+		return trace.Request{Arrival: time.Duration(ms) * time.Millisecond, Input: input, Output: output, Blocks: []uint32{id}}
+	}
+	for _, tc := range []struct {
+		name       string
+		thresholds router.Thresholds
+		requests   []trace.Request
+		placed     []bool
+	}{
+		// A prompt of 10 tokens is too much beside another, until its first token
+		// at 11 ms.
+		{"first token", router.Thresholds{PrefillTokens: &prefill},
+			[]trace.Request{at(0, 10, 50, 0), at(10, 10, 1, 1), at(12, 10, 1, 2)}, []bool{true, false, true}},
+		// Of 8 blocks of 4 tokens, 3 are in use at first. After 10 tokens, at
+		// 20 ms, it is more than half. The answer is complete at 25 ms.
+		{"output", router.Thresholds{DecodeBlocks: &blocks},
+			[]trace.Request{at(0, 10, 15, 0), at(15, 1, 1, 1), at(22, 1, 1, 2), at(26, 1, 1, 3)}, []bool{true, true, false, true}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			cfg := Config{Engines: 1, Engine: fixed(10*time.Millisecond, time.Millisecond), Router: router.Config{Thresholds: tc.thresholds}}
+			cfg.Engine.BlockSize, cfg.Engine.Blocks = 4, 8
+			rep, err := Run(t.Context(), cfg, &trace.Trace{BlockSize: 512, Requests: tc.requests})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var placed []bool
+			for _, r := range rep.Results {
+				placed = append(placed, r.Worker != 0)
+			}
+			if diff := cmp.Diff(tc.placed, placed); diff != "" {
+				t.Errorf("placed (-want +got):\n%s\n%+v", diff, rep.Results)
+			}
+		})
 	}
 }
 

@@ -145,7 +145,8 @@ func TestVectors(t *testing.T) {
 
 	t.Run("LRU: insert (or refresh) 4,3,2,1,5,1,4,2", func(t *testing.T) {
 		// A block is refreshed when it is used and let go again. What is evicted
-		// first is what was let go first.
+		// first is what was let go first. The mock engine can also push a block to
+		// the front, which none of its own rules needs, and so is not here.
 		c := newCache(5, true)
 		var p Pass
 		at := make(map[uint64]int32)
