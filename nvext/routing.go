@@ -49,9 +49,9 @@ type Routing struct {
 	OverlapBlocks int `json:"overlap_blocks"`
 	// TotalBlocks is how many blocks the prompt has.
 	TotalBlocks int `json:"total_blocks"`
-	// PredictedCachedTokens is how many prompt tokens the engine should find
-	// in its cache.
-	PredictedCachedTokens int `json:"predicted_cached_tokens"`
+	// PredictedCachedTokens is how many prompt tokens the engine should find in
+	// its cache; nil, null in JSON, where nothing predicts it.
+	PredictedCachedTokens *int `json:"predicted_cached_tokens"`
 }
 
 // MaxCandidates is how many candidates a client is shown besides the chosen.

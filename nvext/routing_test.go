@@ -32,7 +32,7 @@ func sampleRouting() *Routing {
 		QueueWaitMS:           1.25,
 		OverlapBlocks:         48,
 		TotalBlocks:           128,
-		PredictedCachedTokens: 768,
+		PredictedCachedTokens: new(768),
 	}
 }
 
@@ -139,7 +139,7 @@ func TestRoutingGolden(t *testing.T) {
 // Without chance, ties or other candidates the members about them are absent.
 func TestRoutingMinimal(t *testing.T) {
 	r := &Routing{RequestID: "r", Model: "m", Phase: Decode.String(), Mode: "direct", Policy: "none", Reason: ReasonPinned, Chosen: Candidate{WorkerID: 1, State: StateEligible, Score: Float(math.NaN())}, Considered: 1, Attempt: 1}
-	want := `{"request_id":"r","model":"m","phase":"decode","mode":"direct","policy":"none","reason":"pinned","chosen":{"worker_id":1,"dp_rank":0,"state":"eligible","inflight":0,"active_prefill_tokens":0,"active_decode_blocks":0,"overlap_blocks":0,"score":null},"considered":1,"attempt":1,"queue_wait_ms":0.0,"overlap_blocks":0,"total_blocks":0,"predicted_cached_tokens":0}`
+	want := `{"request_id":"r","model":"m","phase":"decode","mode":"direct","policy":"none","reason":"pinned","chosen":{"worker_id":1,"dp_rank":0,"state":"eligible","inflight":0,"active_prefill_tokens":0,"active_decode_blocks":0,"overlap_blocks":0,"score":null},"considered":1,"attempt":1,"queue_wait_ms":0.0,"overlap_blocks":0,"total_blocks":0,"predicted_cached_tokens":null}`
 	if got := marshal(t, r); got != want {
 		t.Errorf("\n got %s\nwant %s", got, want)
 	}

@@ -24,7 +24,7 @@ func fullRow() *trace.Row {
 			{WorkerID: 2, State: nvext.StateInhibited, Score: nvext.Float(math.NaN())},
 		},
 		Seed:          new(uint64(1 << 60)),
-		OverlapBlocks: 1, TotalBlocks: 2, PredictedCachedTokens: 16,
+		OverlapBlocks: 1, TotalBlocks: 2, PredictedCachedTokens: new(16),
 	}
 	return &trace.Row{
 		RequestID:             "r-1",
@@ -144,6 +144,20 @@ func TestHintsOfNothing(t *testing.T) {
 	// A list that allows nobody is a constraint.
 	if c := trace.ConstraintsOf(&nvext.NvExt{AllowedWorkerIDs: []uint64{}}, nvext.Decode); c == nil || c.AllowedWorkerIDs == nil {
 		t.Errorf("an empty list is lost: %+v", c)
+	}
+}
+
+// An override is a hint of some words, not a place to keep files.
+func TestConstraintsLeaveOutLongOverride(t *testing.T) {
+	override := func(n int) json.RawMessage { return json.RawMessage(`"` + strings.Repeat("x", n-2) + `"`) }
+	if c := trace.ConstraintsOf(&nvext.NvExt{RouterConfigOverride: override(4096)}, nvext.Decode); c == nil || len(c.RouterConfigOverride) != 4096 {
+		t.Errorf("4096 bytes: %+v", c)
+	}
+	if c := trace.ConstraintsOf(&nvext.NvExt{RouterConfigOverride: override(4097)}, nvext.Decode); c != nil {
+		t.Errorf("4097 bytes: %+v", c)
+	}
+	if c := trace.ConstraintsOf(&nvext.NvExt{RouterConfigOverride: override(4097), AllowedWorkerIDs: []uint64{1}}, nvext.Decode); c == nil || c.RouterConfigOverride != nil {
+		t.Errorf("4097 bytes and a list: %+v", c)
 	}
 }
 
