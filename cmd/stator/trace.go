@@ -6,12 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"math"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/stator-ai/stator/internal/trace"
 )
@@ -28,8 +32,9 @@ those in Mooncake's format or Dynamo's. They may be compressed with gzip or zstd
 }
 
 func traceStatCommand() *cobra.Command {
-	workers, capacities := []int{1, 4, 8, 16}, []int(nil)
-	var opts trace.ReadOptions
+	workers := counts{low: 1, high: 1024, values: []int{1, 4, 8, 16}}
+	capacities := counts{low: 1, high: 1 << 31}
+	in := input{sizeFlag: "block-size"}
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "stat FILE...",
@@ -38,24 +43,24 @@ func traceStatCommand() *cobra.Command {
 their prompts caches could hold. - is the standard input.
 
 Requests are dealt out to workers in turn, each with a cache without limit. With
-one worker, that is the most that any router could reach.`,
+one worker, that is the most that any router could reach.
+
+Rows of stator that are no single request that ran are skipped, and it is said how
+many there were and why.`,
 		Example: `  stator trace stat trace.jsonl
   cat trace.jsonl*.zst | stator trace stat -          # a trace in several files
   stator trace stat --json trace.jsonl | jq .requests`,
 		Args: atLeast(1, "a file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkCounts("--workers", workers, 1, 1024); err != nil {
-				return err
-			}
-			if err := checkCounts("--lru", capacities, 1, 1<<31); err != nil {
-				return err
+			if err := in.check(cmd); err != nil {
+				return &usageError{err: err, hint: true}
 			}
 			for i, name := range args {
-				t, err := readTrace(cmd.InOrStdin(), name, opts)
+				t, err := in.read(cmd.InOrStdin(), name)
 				if err != nil {
 					return err
 				}
-				report := trace.NewReport(name, t, workers, capacities)
+				report := trace.NewReport(name, t, workers.values, capacities.values)
 				if asJSON {
 					err = json.NewEncoder(cmd.OutOrStdout()).Encode(report)
 				} else {
@@ -71,19 +76,19 @@ one worker, that is the most that any router could reach.`,
 			return nil
 		},
 	}
-	fs := cmd.Flags()
-	fs.SortFlags = false
-	fs.IntSliceVar(&workers, "workers", workers, "`NUMBERS` of workers to deal requests out to")
-	fs.IntSliceVar(&capacities, "lru", nil, "`SIZES` of one cache for all, in blocks")
-	fs.IntVar(&opts.BlockSize, "block-size", trace.DefaultBlockSize, "`TOKENS` in a block, for formats that do not say")
-	fs.StringVar(&opts.Model, "model", "", "`NAME` of the model to look at, where the trace says")
-	fs.BoolVar(&asJSON, "json", false, "print one JSON object per file")
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.Var(&workers, "workers", "`NUMBERS` of workers to deal requests out to")
+	flags.Var(&capacities, "lru", "`SIZES` of one cache for all, in blocks")
+	in.addBlockSize(flags)
+	flags.StringVar(&in.opts.Model, "model", "", "`NAME` of the model to look at, where the trace says")
+	flags.BoolVar(&asJSON, "json", false, "print one JSON object per file")
 	return cmd
 }
 
 // conversion is what is to be done to a trace.
 type conversion struct {
-	opts      trace.ReadOptions
+	in        input
 	to        string
 	blockSize int
 	model     string
@@ -94,7 +99,7 @@ type conversion struct {
 }
 
 func traceConvertCommand() *cobra.Command {
-	c := conversion{to: "mooncake", model: "trace", speed: 1, delays: 1}
+	c := conversion{in: input{sizeFlag: "input-block-size"}, to: "mooncake", model: "trace", speed: 1, delays: 1}
 	cmd := &cobra.Command{
 		Use:   "convert IN OUT",
 		Short: "Write a trace in another format",
@@ -113,10 +118,10 @@ multiple of what the trace has.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := c.check(); err != nil {
+			if err := c.check(cmd); err != nil {
 				return &usageError{err: err, hint: true}
 			}
-			t, err := readTrace(cmd.InOrStdin(), args[0], c.opts)
+			t, err := c.in.read(cmd.InOrStdin(), args[0])
 			if err != nil {
 				return err
 			}
@@ -126,29 +131,34 @@ multiple of what the trace has.`,
 			return c.write(cmd.OutOrStdout(), args[1], t)
 		},
 	}
-	fs := cmd.Flags()
-	fs.SortFlags = false
-	fs.StringVar(&c.to, "to", c.to, "`FORMAT` to write: mooncake or stator")
-	fs.IntVar(&c.blockSize, "block-size", 0, "`TOKENS` in a block of the output (default 512 for mooncake, as the input for stator)")
-	fs.IntVar(&c.opts.BlockSize, "input-block-size", trace.DefaultBlockSize, "`TOKENS` in a block of the input, for formats that do not say")
-	fs.StringVar(&c.opts.Model, "only-model", "", "`NAME` of the model whose requests to take, where the trace says")
-	fs.StringVar(&c.model, "model", c.model, "`NAME` of the model for rows of stator, where the trace does not say")
-	fs.Float64Var(&c.speed, "speed", 1, "`FACTOR` by which sessions begin faster")
-	fs.Float64Var(&c.delays, "delay-speed", 1, "`FACTOR` by which a session's next request comes faster")
-	fs.DurationVar(&c.jitter, "jitter", 0, "move each session by a random `TIME` below this")
-	fs.Uint64Var(&c.seed, "seed", 1, "`NUMBER` that changes the jitter")
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&c.to, "to", c.to, "`FORMAT` to write: mooncake or stator")
+	flags.IntVar(&c.blockSize, "block-size", 0, "`TOKENS` in a block of the output (default 512 for mooncake, as the input for stator)")
+	c.in.addBlockSize(flags)
+	flags.StringVar(&c.in.opts.Model, "only-model", "", "`NAME` of the model whose requests to take, where the trace says")
+	flags.StringVar(&c.model, "model", c.model, "`NAME` of the model for rows of stator, where the trace does not say")
+	flags.Float64Var(&c.speed, "speed", 1, "`FACTOR` by which sessions begin faster")
+	flags.Float64Var(&c.delays, "delay-speed", 1, "`FACTOR` by which a session's next request comes faster")
+	flags.DurationVar(&c.jitter, "jitter", 0, "move each session by a random `TIME` below this")
+	flags.Uint64Var(&c.seed, "seed", 1, "`NUMBER` that changes the jitter")
 	return cmd
 }
 
 // check refuses what a flag cannot mean.
-func (c *conversion) check() error {
+func (c *conversion) check(cmd *cobra.Command) error {
+	if err := c.in.check(cmd); err != nil {
+		return err
+	}
 	switch {
 	case c.to != "mooncake" && c.to != "stator":
 		return fmt.Errorf("--to: expected mooncake or stator, got %q", c.to)
-	case c.blockSize < 0:
+	case cmd.Flags().Changed("block-size") && c.blockSize < 1:
 		return fmt.Errorf("--block-size: expected at least 1, got %d", c.blockSize)
-	case !(c.speed > 0) || !(c.delays > 0):
-		return errors.New("--speed, --delay-speed: expected a factor above 0")
+	case !isFactor(c.speed):
+		return fmt.Errorf("--speed: expected a finite factor above 0, got %v", c.speed)
+	case !isFactor(c.delays):
+		return fmt.Errorf("--delay-speed: expected a finite factor above 0, got %v", c.delays)
 	case c.jitter < 0:
 		return errors.New("--jitter: expected a time that is not negative")
 	case strings.TrimSpace(c.model) == "":
@@ -156,6 +166,8 @@ func (c *conversion) check() error {
 	}
 	return nil
 }
+
+func isFactor(f float64) bool { return f > 0 && !math.IsInf(f, 0) }
 
 func (c *conversion) apply(t *trace.Trace) (*trace.Trace, error) {
 	if c.to == "stator" && t.Format == "stator" {
@@ -184,6 +196,8 @@ func (c *conversion) write(stdout io.Writer, name string, t *trace.Trace) error 
 	if name == "-" {
 		return c.writeTo(stdout, t)
 	}
+	_, err := os.Lstat(name)
+	fresh := errors.Is(err, fs.ErrNotExist)
 	f, err := os.Create(name)
 	if err != nil {
 		return err
@@ -202,7 +216,10 @@ func (c *conversion) write(stdout io.Writer, name string, t *trace.Trace) error 
 	default:
 		err = c.writeTo(f, t)
 	}
-	return errors.Join(err, f.Close())
+	if err = errors.Join(err, f.Close()); err != nil && fresh {
+		_ = os.Remove(name) // nobody has use for a part of it
+	}
+	return err
 }
 
 func (c *conversion) writeTo(w io.Writer, t *trace.Trace) error {
@@ -212,19 +229,42 @@ func (c *conversion) writeTo(w io.Writer, t *trace.Trace) error {
 	return trace.WriteMooncake(w, t)
 }
 
-// readTrace reads a file, or stdin for -. Errors name it.
-func readTrace(stdin io.Reader, name string, opts trace.ReadOptions) (*trace.Trace, error) {
-	in := stdin
+// input is how traces are read.
+type input struct {
+	opts     trace.ReadOptions
+	sizeFlag string // name of the flag for the block size
+}
+
+// addBlockSize declares the flag for the block size.
+func (in *input) addBlockSize(flags *pflag.FlagSet) {
+	usage := fmt.Sprintf("`TOKENS` in a block, for formats that do not say (default %d); of others, take such rows only", trace.DefaultBlockSize)
+	flags.IntVar(&in.opts.BlockSize, in.sizeFlag, 0, usage)
+}
+
+// check refuses a block size that cannot be meant.
+func (in *input) check(cmd *cobra.Command) error {
+	if cmd.Flags().Changed(in.sizeFlag) && in.opts.BlockSize < 1 {
+		return fmt.Errorf("--%s: expected at least 1, got %d", in.sizeFlag, in.opts.BlockSize)
+	}
+	return nil
+}
+
+// read reads a file, or stdin for -. Errors name it.
+func (in *input) read(stdin io.Reader, name string) (*trace.Trace, error) {
+	from := stdin
 	if name != "-" {
 		f, err := os.Open(name)
 		if err != nil {
 			return nil, err
 		}
 		defer f.Close()
-		in = f
+		from = f
 	}
-	t, err := trace.Read(in, opts)
-	if err != nil {
+	t, err := trace.Read(from, in.opts)
+	switch {
+	case errors.Is(err, trace.ErrBlockSize):
+		return nil, fmt.Errorf("%s: %w; --%s says how many tokens a block has", name, err, in.sizeFlag)
+	case err != nil:
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return t, nil
@@ -240,12 +280,34 @@ func atLeast(n int, what string) cobra.PositionalArgs {
 	}
 }
 
-// checkCounts refuses numbers of a flag that are out of range.
-func checkCounts(flag string, values []int, low, high int) error {
-	for _, v := range values {
-		if v < low || v > high {
-			return &usageError{err: fmt.Errorf("%s: expected %d to %d, got %d", flag, low, high, v), hint: true}
+// counts is the value of a flag with whole numbers in a range, separated by
+// commas. The first use replaces what it held, further ones add to it.
+type counts struct {
+	low, high int
+	values    []int
+	set       bool
+}
+
+func (c *counts) String() string {
+	text := make([]string, len(c.values))
+	for i, n := range c.values {
+		text[i] = strconv.Itoa(n)
+	}
+	return strings.Join(text, ",")
+}
+
+func (c *counts) Type() string { return "numbers" }
+
+func (c *counts) Set(text string) error {
+	if !c.set {
+		c.values, c.set = nil, true
+	}
+	for part := range strings.SplitSeq(text, ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(part))
+		if err != nil || n < c.low || n > c.high {
+			return fmt.Errorf("expected whole numbers from %d to %d such as 4,8, got %q", c.low, c.high, part)
 		}
+		c.values = append(c.values, n)
 	}
 	return nil
 }

@@ -28,7 +28,7 @@ const bytesPerToken = 4
 // the trace, which never makes a request fail.
 func (c *call) tokenize() error {
 	needed := c.needsTokens()
-	if !needed && c.row == nil {
+	if !needed && !c.rowNeedsTokens() {
 		return nil
 	}
 	err := c.findTokens()

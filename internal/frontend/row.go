@@ -112,6 +112,15 @@ func (c *call) describeRow() {
 	}
 }
 
+// rowNeedsTokens reports whether to tokenize the prompt for the trace. One that is
+// plainly longer than the model can take will not run: hardly a token takes more
+// than 16 bytes of JSON.
+func (c *call) rowNeedsTokens() bool {
+	const most = 16
+	limit := c.model.ContextLength
+	return c.row != nil && (limit <= 0 || len(c.req.Messages)+len(c.req.Prompt) <= most*limit)
+}
+
 // maxCount is the largest count that is worth its digits.
 const maxCount = 1 << 31
 
@@ -173,10 +182,14 @@ func placeFailure(err error) string {
 }
 
 // hashPrompt notes the full blocks of the prompt as those have them who got it
-// first. Several prompts are not one sequence and have none.
+// first. Several prompts are not one sequence and have none, nor has one that no
+// engine can run.
 func (c *call) hashPrompt(blockSize int) {
 	r := c.row
 	if r.BlockSize > 0 || r.Prompts > 0 || blockSize < 1 || len(c.prompt.IDs) < blockSize {
+		return
+	}
+	if limit := c.model.ContextLength; limit > 0 && len(c.prompt.IDs) > limit {
 		return
 	}
 	blocks := make([]kv.Block, 0, len(c.prompt.IDs)/blockSize)
@@ -288,6 +301,9 @@ func (c *call) closeRow() {
 		if c.status == 0 {
 			c.status = http.StatusInternalServerError
 		}
+	}
+	if r.Outcome == trace.OutcomeRefused { // no cache has seen it
+		r.BlockSize, r.BlockHashes = 0, nil
 	}
 	if c.model != nil {
 		r.Model = c.model.ID

@@ -320,6 +320,39 @@ func TestRowBlocks(t *testing.T) {
 	}
 }
 
+// TestRowWithoutBlocks: what no engine ran has no hashes, and what none could run
+// is not even tokenized for the trace.
+func TestRowWithoutBlocks(t *testing.T) {
+	const context = 1000
+	for _, c := range []struct {
+		name   string
+		prompt string
+		fault  func(http.ResponseWriter, *http.Request, http.Handler)
+		hashes int
+		guess  bool
+	}{
+		{"ran", strings.Repeat("x", context), answers(200, "application/json", whole), context / 8, false},
+		{"refused", strings.Repeat("x", 100), answers(400, "application/json", `{"message":"no"}`), 0, false},
+		{"beyond the context", strings.Repeat("x", context+1), answers(200, "application/json", whole), 0, false},
+		{"in escapes", strings.Repeat(`\u0041`, context), answers(200, "application/json", whole), context / 8, false},
+		{"as long as it may be", strings.Repeat("x", 16*context-2), answers(200, "application/json", whole), 0, false},
+		{"far beyond the context", strings.Repeat("x", 16*context), answers(200, "application/json", whole), 0, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var rows rowLog
+			rg := newRig(t, rigConfig{front: Config{Trace: &rows}, fault: c.fault, wrap: func(e engine.Engine) engine.Engine {
+				return plainEngine{Engine: e, tokenizer: tokenize.Bytes{}.Fingerprint()}
+			}})
+			rg.post(t, textPath, `{"model":"m","prompt":"`+c.prompt+`"}`)
+			rg.drain(t)
+			r := rows.all()[0]
+			if len(r.BlockHashes) != c.hashes || (r.BlockSize > 0) != (c.hashes > 0) || r.InputGuessed != c.guess || (r.TokenizedMS == nil) != c.guess {
+				t.Errorf("%d hashes of %d tokens, guessed %v: %s", len(r.BlockHashes), r.BlockSize, r.InputGuessed, pretty(t, r))
+			}
+		})
+	}
+}
+
 // TestRowOfAQuery: asking where a request would run is none.
 func TestRowOfAQuery(t *testing.T) {
 	var rows rowLog

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math/bits"
 	"math/rand/v2"
 	"slices"
 
@@ -27,8 +28,12 @@ func choosePool(mode Mode, seed, decision uint64, pools []nvext.Pool) int {
 	if total == 0 || mode == LeastLoaded || mode == PowerOfTwo {
 		return best
 	}
-	// The complement keeps this draw apart from those inside the pool.
-	k := rand.New(rand.NewPCG(seed, ^decision)).IntN(total)
+	// The complement keeps this draw apart from those inside the pool. A rand.Rand
+	// over the source would be allocated.
+	var chance rand.PCG
+	chance.Seed(seed, ^decision)
+	drawn, _ := bits.Mul64(chance.Uint64(), uint64(total))
+	k := int(drawn)
 	for best = 0; k >= pools[best].Eligible; best++ {
 		k -= pools[best].Eligible
 	}

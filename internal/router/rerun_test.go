@@ -253,3 +253,19 @@ func TestRerunRefusesWhatNoDecisionLeft(t *testing.T) {
 		}
 	}
 }
+
+// Choosing a pool takes no memory, and draws by the number of ranks.
+func TestChoosePool(t *testing.T) {
+	pools := []nvext.Pool{{Eligible: 1}, {}, {Eligible: 3}}
+	var drawn [3]int
+	const draws = 4000
+	for i := range uint64(draws) {
+		drawn[choosePool(Random, 7, i, pools)]++
+	}
+	if drawn[1] != 0 || drawn[0] < draws/4-150 || drawn[0] > draws/4+150 {
+		t.Errorf("of 1, 0 and 3 ranks drawn %v times", drawn)
+	}
+	if n := testing.AllocsPerRun(100, func() { choosePool(Random, 7, 9, pools) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

@@ -8,8 +8,9 @@ import "github.com/stator-ai/stator/internal/kv"
 // The prompt is thought of as its block ids, each repeated for all tokens of its
 // block ([Content.Tokens]). Two engine blocks have the same Tokens hash exactly if
 // these tokens are equal, and the same ID exactly if all tokens before them are
-// as well, but neither is computed from tokens: see Block. Generated blocks are
-// like no other.
+// as well, but neither is computed from tokens: see Block. A block that the trace
+// has no id for counts as one with an id of its own; it takes no memory. Generated
+// blocks are like no other.
 //
 // The hashes have nothing in common with those that [kv.AppendBlocks] makes of
 // the tokens, and mean something only within one trace and one block size. A
@@ -45,29 +46,47 @@ func (c *Content) Full() int { return c.full }
 // together. It does not allocate. A block that holds a generated token is unique
 // to the request and its place there.
 func (c *Content) Block(i int) kv.Block {
+	// The top bit keeps these apart from blocks with an id, which is below it.
+	own := 1<<63 | uint64(c.ordinal)<<32 | uint64(uint32(i))
 	if i >= c.full {
-		// The top bit keeps these apart from prompts, whose ids are below.
-		at := 1<<63 | uint64(c.ordinal)<<32 | uint64(uint32(i))
-		return kv.Block{ID: kv.BlockID(mix(at)), Tokens: kv.LocalHash(mix(at ^ localSalt))}
+		return kv.Block{ID: kv.BlockID(mix(own)), Tokens: kv.LocalHash(mix(own ^ localSalt))}
 	}
 	start := i * c.size
 	first, last := start/c.trace, (start+c.size-1)/c.trace
 	// The last id that the block covers says everything up to the block's end, and
 	// mix is a bijection: no two IDs collide.
-	id := mix(uint64(c.ids[last])<<32 | uint64(uint32(i)))
+	id := own
+	if last < len(c.ids) {
+		id = uint64(c.ids[last])<<32 | uint64(uint32(i))
+	}
 	// The tokens are runs of ids. An id has one place in all prompts, so only one
 	// block can hold the step from it to another: the ids say how long the runs are.
 	local := uint64(localSalt)
-	for _, id := range c.ids[first : last+1] {
-		local = mix(local ^ uint64(id))
+	for k := first; k <= last; k++ {
+		local = mix(local ^ c.at(k))
 	}
-	return kv.Block{ID: kv.BlockID(id), Tokens: kv.LocalHash(local)}
+	return kv.Block{ID: kv.BlockID(mix(id)), Tokens: kv.LocalHash(local)}
 }
 
-// Tokens appends the prompt's tokens to dst.
+// at returns what identifies block k of the trace: its id, or where it is if it
+// has none, with two bits that keep it apart from ids and from generated blocks.
+func (c *Content) at(k int) uint64 {
+	if k < len(c.ids) {
+		return uint64(c.ids[k])
+	}
+	return 3<<62 | uint64(c.ordinal)<<32 | uint64(uint32(k))
+}
+
+// Tokens appends the prompt's tokens to dst. Those of a block without an id are
+// above all ids, but 31 bits scattered: two such blocks may have the same tokens
+// by chance.
 func (c *Content) Tokens(dst []uint32) []uint32 {
 	for i := range c.input {
-		dst = append(dst, c.ids[i/c.trace])
+		at := c.at(i / c.trace)
+		if at>>63 != 0 {
+			at = 1<<31 | mix(at)>>33
+		}
+		dst = append(dst, uint32(at))
 	}
 	return dst
 }

@@ -3,6 +3,7 @@ package trace_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stator-ai/stator/internal/kv"
@@ -11,7 +12,7 @@ import (
 )
 
 // randomTrace returns requests that share prefixes of all lengths: each is some
-// blocks of an earlier one and some new ones.
+// blocks of an earlier one and some new ones. Some have blocks without an id.
 func randomTrace(seed uint64, requests, blockSize int) *trace.Trace {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	tr := &trace.Trace{BlockSize: blockSize}
@@ -22,11 +23,12 @@ func randomTrace(seed uint64, requests, blockSize int) *trace.Trace {
 			from := tr.Requests[rng.IntN(i)].Blocks
 			ids = append(ids, from[:rng.IntN(len(from)+1)]...)
 		}
-		for n := rng.IntN(4); n > 0 || len(ids) == 0; n-- {
+		unknown := max(0, rng.IntN(9)-5)
+		for n := rng.IntN(4); n > 0 || len(ids)+unknown == 0; n-- {
 			ids = append(ids, next)
 			next++
 		}
-		input := (len(ids)-1)*blockSize + 1 + rng.IntN(blockSize)
+		input := (len(ids)+unknown-1)*blockSize + 1 + rng.IntN(blockSize)
 		tr.Requests = append(tr.Requests, trace.Request{Input: input, Output: 1 + rng.IntN(9), Blocks: ids})
 	}
 	return tr
@@ -60,6 +62,81 @@ func TestContentSharing(t *testing.T) {
 					ids.pair(t, got.ID, want[k].ID)
 					local.pair(t, got.Tokens, want[k].Tokens)
 				}
+			}
+		}
+	}
+}
+
+// named returns the trace with an id for every block.
+func named(tr *trace.Trace) *trace.Trace {
+	out := *tr
+	out.Requests = slices.Clone(tr.Requests)
+	var next uint32
+	for _, r := range tr.Requests {
+		for _, id := range r.Blocks {
+			next = max(next, id+1)
+		}
+	}
+	for i := range out.Requests {
+		r := &out.Requests[i]
+		r.Blocks = slices.Clone(r.Blocks)
+		for len(r.Blocks)*tr.BlockSize < r.Input {
+			r.Blocks = append(r.Blocks, next)
+			next++
+		}
+	}
+	return &out
+}
+
+// A block without an id is as good as one with an id that no other has.
+func TestBlocksWithoutIDs(t *testing.T) {
+	for seed := range uint64(20) {
+		tr := randomTrace(seed, 100, 4)
+		full := named(tr)
+		a, b := trace.Stat(tr), trace.Stat(full)
+		if a != b {
+			t.Fatalf("seed %d: %+v, with all ids %+v", seed, a, b)
+		}
+		if a.FullBlocks == 0 || a.DistinctBlocks == a.Blocks {
+			t.Fatalf("seed %d proves nothing: %+v", seed, a)
+		}
+		for _, n := range []int{1, 2, 3, 5, 8, 20, 1000} {
+			if a, b := trace.LRUHits(tr, n), trace.LRUHits(full, n); a != b {
+				t.Errorf("seed %d, LRU of %d: %+v, with all ids %+v", seed, n, a, b)
+			}
+			if a, b := trace.IdealHits(tr, n), trace.IdealHits(full, n); a != b {
+				t.Errorf("seed %d, %d workers: %+v, with all ids %+v", seed, n, a, b)
+			}
+		}
+		for _, size := range []int{4, 8, 12} {
+			a, err := tr.WithBlockSize(size)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := full.WithBlockSize(size)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a, b := trace.Stat(a), trace.Stat(b); a != b {
+				t.Errorf("seed %d, blocks of %d: %+v, with all ids %+v", seed, size, a, b)
+			}
+		}
+		for _, size := range []int{1, 3, 4, 7, 16} {
+			name := fmt.Sprintf("seed %d, blocks of %d", seed, size)
+			ids := newPairing[kv.BlockID](name + ", IDs")
+			local := newPairing[kv.LocalHash](name + ", token hashes")
+			for i := range tr.Requests {
+				a, b := tr.Content(i, size), full.Content(i, size)
+				for k := range a.Full() {
+					ids.pair(t, a.Block(k).ID, b.Block(k).ID)
+					local.pair(t, a.Block(k).Tokens, b.Block(k).Tokens)
+				}
+			}
+		}
+		for _, format := range []string{"mooncake", "stator"} {
+			got := trace.Stat(rewrite(t, tr, format))
+			if got.DistinctBlocks != a.DistinctBlocks || got.OnceBlocks != a.OnceBlocks || got.Blocks != a.Blocks {
+				t.Errorf("seed %d, as %s: %+v, want %+v", seed, format, got, a)
 			}
 		}
 	}

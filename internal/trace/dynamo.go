@@ -38,7 +38,17 @@ func (c *recording) addDynamo(o *openai.Object) error {
 			return err
 		}
 	}
-	if o.Get("agent_context").Present() {
+	named := o.Get("agent_context").Present()
+	if c.agents == nil {
+		c.agents = &named
+	} else if *c.agents != named {
+		have := "none, as in the rows before"
+		if !named {
+			have = "an object, as in the rows before"
+		}
+		return expected("agent_context", have, o.Get("agent_context"))
+	}
+	if named {
 		agent, err := object(o, "agent_context")
 		if err != nil {
 			return err
@@ -58,7 +68,7 @@ func (c *recording) addDynamo(o *openai.Object) error {
 // the event, which counts where the request does not say how long it took.
 func (c *recording) addDynamoRequest(r record, req *openai.Object) error {
 	var err error
-	if r.Model, err = c.name("model", req.Get("model")); err != nil {
+	if r.Model, err = c.model("model", req.Get("model")); err != nil {
 		return err
 	}
 	if c.opts.Model != "" && r.Model != c.opts.Model {
@@ -66,6 +76,9 @@ func (c *recording) addDynamoRequest(r record, req *openai.Object) error {
 	}
 	if r.ID, err = text("request_id", req.Get("request_id")); err != nil {
 		return err
+	}
+	if r.ID == "" {
+		return expected("request_id", "a name", req.Get("request_id"))
 	}
 	if c.seen[r.ID] {
 		return &memberError{"request_id", fmt.Errorf("expected another than %q, which was there before", r.ID)}
@@ -87,20 +100,21 @@ func (c *recording) addDynamoRequest(r record, req *openai.Object) error {
 		return err
 	}
 	c.raw = c.raw[:0]
-	if !req.Get("replay").Present() {
-		if v := req.Get("input_tokens"); v.Present() {
-			if r.Input, err = count("input_tokens", v, 0, c.maxTokens); err != nil {
-				return err
-			}
+	if req.Get("replay").Present() {
+		replay, err := object(req, "replay")
+		if err != nil {
+			return err
 		}
-		return c.take(r)
+		if err := in("replay", c.replay(&r, replay)); err != nil {
+			return err
+		}
+	} else if v := req.Get("input_tokens"); v.Present() {
+		if r.Input, err = count("input_tokens", v, 0, c.maxTokens); err != nil {
+			return err
+		}
 	}
-	replay, err := object(req, "replay")
-	if err != nil {
-		return err
-	}
-	if err := in("replay", c.replay(&r, replay)); err != nil {
-		return err
+	if r.Input == 0 || r.Output == 0 {
+		return notRun
 	}
 	return c.take(r)
 }

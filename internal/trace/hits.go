@@ -1,6 +1,9 @@
 package trace
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // Hits is how much of the prompts a cache would have held.
 type Hits struct {
@@ -24,7 +27,7 @@ func IdealHits(t *Trace, workers int) Hits {
 	bound := t.idBound()
 	return t.hits(func() cache {
 		held := make([]uint64, bound*words) // a bit per worker, for each block
-		return func(i int, ids []uint32) int {
+		return func(i int, ids []uint32, _ int) int {
 			word, bit := i%workers/64, uint64(1)<<(i%workers%64)
 			hit := 0
 			for hit < len(ids) && held[int(ids[hit])*words+word]&bit != 0 {
@@ -45,26 +48,27 @@ func IdealHits(t *Trace, workers int) Hits {
 func LRUHits(t *Trace, capacity int) Hits {
 	bound := t.idBound()
 	return t.hits(func() cache {
-		l := newLRU(bound)
-		return func(_ int, ids []uint32) int {
+		l := newLRU(bound, len(t.Requests))
+		return func(i int, ids []uint32, unknown int) int {
 			hit := 0
 			for hit < len(ids) && l.holds(ids[hit]) {
 				hit++
 			}
+			if unknown > 0 {
+				l.use(uint32(bound+i), unknown)
+			}
 			for _, id := range slices.Backward(ids) {
-				l.use(id)
+				l.use(id, 1)
 			}
-			for l.len > capacity {
-				l.evict()
-			}
+			l.shrink(capacity)
 			return hit
 		}
 	})
 }
 
-// cache takes the blocks of request i in and returns how many leading ones it
-// held before.
-type cache func(i int, ids []uint32) int
+// cache takes the blocks of request i in, those with ids and how many come after
+// them that have none, and returns how many leading ones it held before.
+type cache func(i int, ids []uint32, unknown int) int
 
 // hits runs the trace through a new cache with all blocks, and through another
 // with full blocks only.
@@ -75,10 +79,12 @@ func (t *Trace) hits(newCache func() cache) Hits {
 	all, full := newCache(), newCache()
 	for i := range t.Requests {
 		r := &t.Requests[i]
-		n := all(i, r.Blocks)
+		n := all(i, r.Blocks, t.unknown(r))
 		h.Blocks += n
-		h.FullBlocks += full(i, r.Blocks[:r.Input/t.BlockSize])
-		blocks += len(r.Blocks)
+		whole := r.Input / t.BlockSize
+		known := min(whole, len(r.Blocks))
+		h.FullBlocks += full(i, r.Blocks[:known], whole-known)
+		blocks += blocksOf(r.Input, t.BlockSize)
 		tokens += int64(r.Input)
 		held += int64(min(n*t.BlockSize, r.Input))
 	}
@@ -89,44 +95,66 @@ func (t *Trace) hits(newCache func() cache) Hits {
 	return h
 }
 
-// lru is a set of block ids in the order of their last use: a ring through two
-// slices, in which the id after all others is head and tail.
+// lru holds blocks in the order of their last use: a ring through two slices, in
+// which the number after all others is head and tail. A block has the number of
+// its id. Those of a request that have none, and so are never used again, are one
+// element with the number of the request, counted from the bound of ids.
 type lru struct {
-	next, prev []uint32 // next is towards older; nowhere for an id that is not in
-	len        int
+	next, prev []uint32 // next is towards older; nowhere for what is not in
+	bound      int
+	runs       []int // how many blocks of each request's element are in
+	len        int   // in blocks
 }
 
-const nowhere = noParent
+const nowhere = math.MaxUint32
 
-func newLRU(bound int) *lru {
-	l := &lru{next: make([]uint32, bound+1), prev: make([]uint32, bound+1)}
+func newLRU(bound, requests int) *lru {
+	n := bound + requests
+	l := &lru{next: make([]uint32, n+1), prev: make([]uint32, n+1), bound: bound, runs: make([]int, requests)}
 	for i := range l.next {
 		l.next[i] = nowhere
 	}
-	end := uint32(bound)
-	l.next[end], l.prev[end] = end, end
+	l.next[n], l.prev[n] = uint32(n), uint32(n)
 	return l
 }
 
 func (l *lru) holds(id uint32) bool { return l.next[id] != nowhere }
 
-// use makes an id the newest, and takes it in if need be.
-func (l *lru) use(id uint32) {
-	if l.holds(id) {
-		l.remove(id)
+// use makes an element of some blocks the newest, and takes it in if need be.
+func (l *lru) use(at uint32, blocks int) {
+	if l.holds(at) {
+		l.remove(at, blocks)
 	}
 	end := uint32(len(l.next) - 1)
 	first := l.next[end]
-	l.next[id], l.prev[id] = first, end
-	l.next[end], l.prev[first] = id, id
-	l.len++
+	l.next[at], l.prev[at] = first, end
+	l.next[end], l.prev[first] = at, at
+	l.len += blocks
+	if int(at) >= l.bound {
+		l.runs[int(at)-l.bound] = blocks
+	}
 }
 
-// evict removes the oldest id of a set that is not empty.
-func (l *lru) evict() { l.remove(l.prev[len(l.prev)-1]) }
+// shrink removes the oldest blocks beyond capacity.
+func (l *lru) shrink(capacity int) {
+	for l.len > capacity {
+		oldest := l.prev[len(l.prev)-1]
+		if int(oldest) < l.bound {
+			l.remove(oldest, 1)
+			continue
+		}
+		run := &l.runs[int(oldest)-l.bound]
+		if over := l.len - capacity; *run > over {
+			*run -= over
+			l.len -= over
+			return
+		}
+		l.remove(oldest, *run)
+	}
+}
 
-func (l *lru) remove(id uint32) {
-	l.next[l.prev[id]], l.prev[l.next[id]] = l.next[id], l.prev[id]
-	l.next[id] = nowhere
-	l.len--
+func (l *lru) remove(at uint32, blocks int) {
+	l.next[l.prev[at]], l.prev[l.next[at]] = l.next[at], l.prev[at]
+	l.next[at] = nowhere
+	l.len -= blocks
 }

@@ -2,6 +2,8 @@ package trace
 
 import (
 	"bufio"
+	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -26,7 +28,7 @@ type mooncake struct {
 
 func newMooncake(opts ReadOptions, maxTokens int) *mooncake {
 	return &mooncake{
-		t:         Trace{BlockSize: opts.BlockSize, Format: "mooncake"},
+		t:         Trace{BlockSize: cmp.Or(opts.BlockSize, DefaultBlockSize), Format: "mooncake"},
 		maxTokens: maxTokens,
 		turns:     make(map[string]int),
 	}
@@ -34,12 +36,17 @@ func newMooncake(opts ReadOptions, maxTokens int) *mooncake {
 
 func (m *mooncake) trace() (*Trace, error) { return &m.t, nil }
 
-func (m *mooncake) add(_ int, o *openai.Object) error {
+func (m *mooncake) add(o *openai.Object) error {
 	// Rows that wait for others, or that hold only what is new, would be taken for
 	// something else than they are.
 	for _, key := range []string{"wait_for", "branches", "prefix_reset", "tool_wait_ms"} {
 		if o.Get(key).Present() {
 			return &memberError{key, errors.New("agentic traces are not supported")}
+		}
+	}
+	for _, key := range []string{"chat_id", "parent_chat_id"} {
+		if o.Get(key) != nil {
+			return &memberError{key, errors.New("expected none: traces of chats, as Qwen's, count time in seconds and are another format, which is not supported")}
 		}
 	}
 	var r Request
@@ -91,15 +98,20 @@ func (m *mooncake) lengths(r *Request, o *openai.Object) error {
 		if r.Input, err = count(name, v, 1, m.maxTokens); err != nil {
 			return err
 		}
-		// Tokens without an id cannot be told apart: there are as many as there are
-		// ids for.
-		r.Input = min(r.Input, covered)
+		if most := blocksOf(r.Input, m.t.BlockSize); len(m.raw) > most {
+			return &memberError{"hash_ids", blockSizeError(fmt.Sprintf("expected at most %d ids of %d tokens for a prompt of %d, got %d", most, m.t.BlockSize, r.Input, len(m.raw)))}
+		}
+		if r.Input > covered {
+			// Tokens without an id cannot be told apart: there are as many as there
+			// are ids for.
+			r.Input = covered
+			m.t.Clamped++
+		}
 	} else if covered > m.maxTokens {
 		return &memberError{"hash_ids", fmt.Errorf("expected ids for at most %d tokens, got some for %d", m.maxTokens, covered)}
 	}
-	blocks := (r.Input + m.t.BlockSize - 1) / m.t.BlockSize
-	r.Blocks = m.arena.make(blocks)
-	return m.ids.intern(r.Blocks, m.raw[:blocks])
+	r.Blocks = m.arena.make(len(m.raw))
+	return m.ids.intern(r.Blocks, m.raw, 0)
 }
 
 // time reads when the request is sent: at a time, or some time after the answer
@@ -172,13 +184,20 @@ func mooncakeHints(o *openai.Object) (*Hints, error) {
 
 // WriteMooncake writes a trace in Mooncake's format, which has no place for the
 // names of models and for hints other than priorities, nor for the block size:
-// readers take it for [DefaultBlockSize] unless told otherwise.
+// readers take it for [DefaultBlockSize] unless told otherwise. Blocks are
+// numbered in order of appearance, those without an id included. A request that
+// would need a line above [MaxLine] is an error.
 func WriteMooncake(w io.Writer, t *Trace) error {
 	out := bufio.NewWriterSize(w, 256<<10)
 	sessions := t.chains()
+	blocks := numbering{of: make([]uint32, t.idBound())}
 	var line []byte
 	for i := range t.Requests {
-		line = appendMooncake(line[:0], &t.Requests[i], sessions[i])
+		r := &t.Requests[i]
+		var err error
+		if line, err = appendMooncake(line[:0], r, t.unknown(r), &blocks, sessions[i]); err != nil {
+			return fmt.Errorf("request %s: %w", t.name(i), err)
+		}
 		if _, err := out.Write(line); err != nil {
 			return err
 		}
@@ -186,8 +205,31 @@ func WriteMooncake(w io.Writer, t *Trace) error {
 	return out.Flush()
 }
 
+// numbering numbers blocks in order of appearance.
+type numbering struct {
+	of   []uint32 // one more than the number of each id; 0 if it has none yet
+	next uint32
+}
+
+func (n *numbering) id(id uint32) uint32 {
+	if n.of[id] == 0 {
+		n.next++
+		n.of[id] = n.next
+	}
+	return n.of[id] - 1
+}
+
+// fresh returns the number of a block without an id.
+func (n *numbering) fresh() uint32 {
+	n.next++
+	return n.next - 1
+}
+
 // appendMooncake appends a request as a line, spaced as the published traces are.
-func appendMooncake(dst []byte, r *Request, session string) []byte {
+func appendMooncake(dst []byte, r *Request, unknown int, blocks *numbering, session string) ([]byte, error) {
+	if maxIDs-int(blocks.next) < len(r.Blocks)+unknown {
+		return dst, errTooManyBlocks
+	}
 	dst = append(dst, `{"timestamp": `...)
 	dst = appendMillis(dst, r.Arrival)
 	dst = append(dst, `, "input_length": `...)
@@ -195,13 +237,18 @@ func appendMooncake(dst []byte, r *Request, session string) []byte {
 	dst = append(dst, `, "output_length": `...)
 	dst = strconv.AppendInt(dst, int64(r.Output), 10)
 	dst = append(dst, `, "hash_ids": [`...)
-	for i, id := range r.Blocks {
-		if i > 0 {
-			dst = append(dst, ", "...)
-		}
-		dst = strconv.AppendUint(dst, uint64(id), 10)
+	for _, id := range r.Blocks {
+		dst = strconv.AppendUint(dst, uint64(blocks.id(id)), 10)
+		dst = append(dst, ", "...)
 	}
-	dst = append(dst, ']')
+	for range unknown {
+		if len(dst) > MaxLine {
+			break
+		}
+		dst = strconv.AppendUint(dst, uint64(blocks.fresh()), 10)
+		dst = append(dst, ", "...)
+	}
+	dst = append(bytes.TrimSuffix(dst, []byte(", ")), ']')
 	if session != "" {
 		dst = append(dst, `, "session_id": `...)
 		dst = openai.AppendString(dst, session)
@@ -222,7 +269,11 @@ func appendMooncake(dst []byte, r *Request, session string) []byte {
 		dst = append(dst, `, "strict_priority": `...)
 		dst = strconv.AppendUint(dst, uint64(*h.StrictPriority), 10)
 	}
-	return append(dst, '}', '\n')
+	dst = append(dst, '}', '\n')
+	if len(dst) > MaxLine {
+		return dst, fmt.Errorf("%d blocks need a line of more than %d MiB: larger blocks are fewer", len(r.Blocks)+unknown, MaxLine>>20)
+	}
+	return dst, nil
 }
 
 // appendMillis appends a time that is not negative in milliseconds, exactly.

@@ -3,7 +3,6 @@ package trace
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"compress/gzip"
 	"errors"
 	"fmt"
@@ -18,25 +17,46 @@ import (
 	"github.com/stator-ai/stator/internal/openai"
 )
 
-// MaxLine is the longest line that a trace may have, in bytes.
+// MaxLine is the longest line that a trace may have, in bytes, its end included.
+// Longer ones are skipped in a recording, and an error in other formats.
 const MaxLine = 64 << 20
 
 const (
-	// maxTokens is the longest prompt or answer. It bounds what a short line can
-	// ask for in memory.
-	maxTokens    = 1 << 24
 	maxBlockSize = 1 << 20
 	maxMillis    = int64(maxTime / time.Millisecond)
 )
 
+// limits bound what is read.
+type limits struct {
+	tokens int // of a prompt or an answer
+	line   int // in bytes
+}
+
+// readLimits are those of [Read].
+var readLimits = limits{tokens: 1 << 24, line: MaxLine}
+
 // ReadOptions say what a trace itself does not.
 type ReadOptions struct {
 	// BlockSize is the number of tokens that an id of Mooncake's format stands for;
-	// 0 means [DefaultBlockSize]. The other formats say it themselves.
+	// 0 means [DefaultBlockSize]. The other formats say it themselves: of those,
+	// it leaves out the requests with hashes of blocks of another size, unless it
+	// is 0.
 	BlockSize int
 	// Model leaves out the requests for other models, in formats that name it.
 	Model string
 }
+
+// ErrBlockSize is behind the errors of traces whose block size has to be chosen
+// with [ReadOptions], because it is not what the trace says or because the trace
+// says several.
+var ErrBlockSize = errors.New("block size")
+
+// blockSizeError says what is wrong and is an [ErrBlockSize].
+type blockSizeError string
+
+func (e blockSizeError) Error() string { return string(e) }
+
+func (e blockSizeError) Is(target error) bool { return target == ErrBlockSize }
 
 // LineError is what is wrong with a line of a trace.
 type LineError struct {
@@ -57,16 +77,18 @@ func (e *LineError) Unwrap() error { return e.Err }
 
 // Read reads a trace: rows of this package, Mooncake's format, or Dynamo's
 // request trace, told apart by the first line; plain, or compressed with gzip or
-// zstd. Empty lines are skipped. A fault in a line is a *[LineError]; a trace
-// without requests is [ErrEmpty]. A last line of a recorded trace that was cut
-// off counts as skipped: the file may still grow.
+// zstd. Empty lines are skipped, and so is a byte order mark. A fault in a line is
+// a *[LineError]; a trace without requests is [ErrEmpty].
+//
+// A recording may end in the middle of a row, plain or compressed, because it
+// still grows or because of a crash. That row counts as skipped, as do rows which
+// [Skipped] lists. Files of rows can be concatenated, such a one included.
 func Read(r io.Reader, opts ReadOptions) (*Trace, error) {
-	return read(r, opts, maxTokens)
+	return read(r, opts, readLimits)
 }
 
-func read(r io.Reader, opts ReadOptions, maxTokens int) (*Trace, error) {
-	opts.BlockSize = cmp.Or(opts.BlockSize, DefaultBlockSize)
-	if opts.BlockSize < 1 || opts.BlockSize > maxBlockSize {
+func read(r io.Reader, opts ReadOptions, limit limits) (*Trace, error) {
+	if opts.BlockSize < 0 || opts.BlockSize > maxBlockSize {
 		return nil, fmt.Errorf("block size: expected 1 to %d, got %d", maxBlockSize, opts.BlockSize)
 	}
 	plain, err := decompress(r)
@@ -74,28 +96,22 @@ func read(r io.Reader, opts ReadOptions, maxTokens int) (*Trace, error) {
 		return nil, err
 	}
 	defer plain.Close()
-	lines := newLineReader(plain)
+	lines := newLineReader(plain, limit.line)
 	var into format
 	for lines.next() {
-		o, err := openai.ParseObject(lines.text)
-		if err == nil && into == nil {
-			into, err = detect(&o, opts, maxTokens)
+		if into == nil && bytes.HasPrefix(lines.text, rowStart) {
+			into = newRecording("stator", opts, limit.tokens) // before it is known whether all of the row is there
 		}
-		if err == nil {
-			err = into.add(lines.number, &o)
+		if into, err = add(into, lines, opts, limit); err != nil {
+			return nil, lines.fault(err)
 		}
-		if err == nil {
-			continue
-		}
-		var syntax *openai.SyntaxError
-		if recorded, ok := into.(*recording); ok && lines.cut && errors.As(err, &syntax) {
-			recorded.skipped++
-			continue
-		}
-		return nil, lines.fault(err)
 	}
-	if err := lines.err(); err != nil {
-		return nil, err
+	if err := lines.err; err != io.EOF {
+		c, ok := into.(*recording)
+		if !ok || !errors.Is(err, io.ErrUnexpectedEOF) {
+			return nil, lines.fault(err)
+		}
+		c.skipped.CutOff++
 	}
 	if into == nil {
 		return nil, ErrEmpty
@@ -105,19 +121,58 @@ func read(r io.Reader, opts ReadOptions, maxTokens int) (*Trace, error) {
 		return nil, err
 	}
 	if len(t.Requests) == 0 {
-		if t.Skipped > 0 {
-			return nil, fmt.Errorf("%w: none of its %d rows tells of one that ran", ErrEmpty, t.Skipped)
+		if t.Skipped.Rows() > 0 {
+			return nil, fmt.Errorf("%w: %v", ErrEmpty, t.Skipped)
 		}
 		return nil, ErrEmpty
 	}
 	return t, nil
 }
 
+// add takes a line into the trace, whose format the first one says.
+func add(into format, line *lineReader, opts ReadOptions, limit limits) (format, error) {
+	c, _ := into.(*recording)
+	if line.long {
+		if c == nil {
+			return into, fmt.Errorf("longer than %d MiB", limit.line>>20)
+		}
+		c.skipped.TooLong++
+		return into, nil
+	}
+	o, err := openai.ParseObject(line.text)
+	var syntax *openai.SyntaxError
+	if c != nil && errors.As(err, &syntax) {
+		// A crash cut the row off. Either it is the last, or another file begins
+		// right after it.
+		next := bytes.LastIndex(line.text, rowStart)
+		if next <= 0 && !line.cut {
+			return into, err
+		}
+		c.skipped.CutOff += max(1, bytes.Count(line.text[1:], rowStart))
+		if next <= 0 {
+			return into, nil
+		}
+		if o, err = openai.ParseObject(line.text[next:]); err != nil && line.cut {
+			c.skipped.CutOff++
+			return into, nil
+		}
+	}
+	if err != nil {
+		return into, err
+	}
+	if into == nil {
+		if into, err = detect(&o, opts, limit.tokens); err != nil {
+			return nil, err
+		}
+	}
+	return into, into.add(&o)
+}
+
 // format collects the lines of a trace.
 type format interface {
 	// add takes the object of a line in. It keeps nothing of the object's bytes.
 	// Errors are *memberError, or about the line as a whole.
-	add(line int, o *openai.Object) error
+	add(o *openai.Object) error
 	trace() (*Trace, error)
 }
 
@@ -168,61 +223,6 @@ func decompress(r io.Reader) (io.ReadCloser, error) {
 func isZstd(data []byte) bool {
 	return bytes.HasPrefix(data, []byte{0x28, 0xb5, 0x2f, 0xfd}) ||
 		len(data) >= 4 && data[0]&0xf0 == 0x50 && data[1] == 0x2a && data[2] == 0x4d && data[3] == 0x18
-}
-
-// lineReader cuts a file into lines and skips empty ones.
-type lineReader struct {
-	scanner *bufio.Scanner
-	text    []byte // until next
-	number  int
-	cut     bool // the line does not end in a line feed
-}
-
-func newLineReader(r io.Reader) *lineReader {
-	l := &lineReader{scanner: bufio.NewScanner(r)}
-	l.scanner.Buffer(make([]byte, 64<<10), MaxLine)
-	l.scanner.Split(func(data []byte, atEOF bool) (int, []byte, error) {
-		if i := bytes.IndexByte(data, '\n'); i >= 0 {
-			return i + 1, data[:i], nil
-		}
-		if atEOF && len(data) > 0 {
-			l.cut = true
-			return len(data), data, nil
-		}
-		return 0, nil, nil
-	})
-	return l
-}
-
-func (l *lineReader) next() bool {
-	for l.scanner.Scan() {
-		l.number++
-		if l.text = bytes.TrimSpace(l.scanner.Bytes()); len(l.text) > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// err returns why there was no next line, nil if the file ended.
-func (l *lineReader) err() error {
-	err := l.scanner.Err()
-	if err == nil {
-		return nil
-	}
-	if errors.Is(err, bufio.ErrTooLong) {
-		err = fmt.Errorf("longer than %d MiB", MaxLine>>20)
-	}
-	return &LineError{Line: l.number + 1, Err: err}
-}
-
-// fault says where an error is.
-func (l *lineReader) fault(err error) error {
-	var m *memberError
-	if errors.As(err, &m) {
-		return &LineError{Line: l.number, Member: m.member, Err: m.err}
-	}
-	return &LineError{Line: l.number, Err: err}
 }
 
 // memberError is what is wrong with a member of an object.

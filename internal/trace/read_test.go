@@ -37,6 +37,11 @@ func TestReadMooncake(t *testing.T) {
 		want     []trace.Request
 	}{
 		{
+			"byte order mark",
+			"\ufeff" + `{"timestamp": 1, "input_length": 3, "output_length": 2, "hash_ids": [46]}`,
+			[]trace.Request{{Arrival: ms(1), Input: 3, Output: 2, Blocks: []uint32{0}}},
+		},
+		{
 			"example of the format",
 			`{"timestamp": 27482, "input_length": 1300, "output_length": 52, "hash_ids": [46,47,2353]}`,
 			[]trace.Request{{Arrival: ms(27482), Input: 1300, Output: 52, Blocks: []uint32{0, 1, 2}}},
@@ -52,18 +57,9 @@ func TestReadMooncake(t *testing.T) {
 			[]trace.Request{{Arrival: ms(7), Input: 4, Output: 2, Blocks: []uint32{0}}},
 		},
 		{
-			"length from ids, and at most as many tokens as they cover",
-			"{\"timestamp\": 0, \"output_length\": 1, \"hash_ids\": [5, 6]}\n\n" +
-				`{"timestamp": 0, "input_length": 1025, "output_length": 1, "hash_ids": [5, 6]}`,
-			[]trace.Request{
-				{Input: 1024, Output: 1, Blocks: []uint32{0, 1}},
-				{Input: 1024, Output: 1, Blocks: []uint32{0, 1}},
-			},
-		},
-		{
-			"ids beyond the prompt",
-			`{"timestamp": 0, "input_length": 512, "output_length": 1, "hash_ids": [5, 6, 7]}`,
-			[]trace.Request{{Input: 512, Output: 1, Blocks: []uint32{0}}},
+			"length from ids",
+			"{\"timestamp\": 0, \"output_length\": 1, \"hash_ids\": [5, 6]}\n\n",
+			[]trace.Request{{Input: 1024, Output: 1, Blocks: []uint32{0, 1}}},
 		},
 		{
 			"ids that differ only above 32 bits",
@@ -125,6 +121,28 @@ func TestReadMooncake(t *testing.T) {
 	}
 }
 
+// A prompt is as long as there are ids for, and it is told how many had to be cut.
+func TestReadMooncakeClamps(t *testing.T) {
+	got := readString(t, `{"timestamp": 0, "input_length": 1025, "output_length": 1, "hash_ids": [5, 6]}
+{"timestamp": 0, "input_length": 1024, "output_length": 1, "hash_ids": [5, 6]}
+{"timestamp": 0, "input_length": 99999, "output_length": 1, "hash_ids": [5]}
+`)
+	want := &trace.Trace{BlockSize: 512, Format: "mooncake", Clamped: 2, Requests: []trace.Request{
+		{Input: 1024, Output: 1, Blocks: []uint32{0, 1}},
+		{Input: 1024, Output: 1, Blocks: []uint32{0, 1}},
+		{Input: 512, Output: 1, Blocks: []uint32{0}},
+	}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if s := trace.Stat(got); s.Clamped != 2 {
+		t.Errorf("%+v", s)
+	}
+	if report := trace.NewReport("x", got, nil, nil).String(); !strings.Contains(report, "clamped      2 prompts longer than their ids say\n") {
+		t.Errorf("%s", report)
+	}
+}
+
 const schema = `"schema":"stator.request.trace.v1"`
 
 func TestReadErrors(t *testing.T) {
@@ -157,21 +175,32 @@ func TestReadErrors(t *testing.T) {
 		{"session", `{"output_length": 1, "hash_ids": [1], "session_id": 5}`, "line 1: session_id: expected a string in UTF-8, got 5"},
 		{"priority", `{"output_length": 1, "hash_ids": [1], "priority": 3000000000}`, "line 1: priority: expected a whole number of 32 bits, got 3000000000"},
 		{"output ids", `{"output_length": 1, "hash_ids": [1], "output_token_ids": [1, 2]}`, "line 1: output_token_ids: expected 1 ids, as output_length says, got 2"},
+		{"surplus ids", `{"output_length": 1, "input_length": 600, "hash_ids": [1, 2, 3]}`, "line 1: hash_ids: expected at most 2 ids of 512 tokens for a prompt of 600, got 3"},
+		{"chats", `{"chat_id": 0, "parent_chat_id": -1, "timestamp": 60.5, "input_length": 1, "output_length": 13, "hash_ids": [0]}`, "line 1: chat_id: expected none: traces of chats, as Qwen's, count time in seconds and are another format, which is not supported"},
+		{"chats without parents", `{"parent_chat_id": null, "timestamp": 60.5, "input_length": 1, "output_length": 13, "hash_ids": [0]}`, "line 1: parent_chat_id: expected none: traces of chats, as Qwen's, count time in seconds and are another format, which is not supported"},
 		{"agentic", `{"output_length": 1, "hash_ids": [1], "wait_for": ["a"]}`, "line 1: wait_for: agentic traces are not supported"},
 
 		{"row of another schema", own + `{"timestamp": 0}` + "\n", "line 2: schema: expected stator.request.trace.v1, got nothing"},
 		{"row without arrival", `{` + schema + `,"input_tokens":1,"output_tokens":1}` + "\n", "line 1: arrival_us: expected a whole number, the time since 1970, got nothing"},
-		{"row without input", `{` + schema + `,"arrival_us":5,"output_tokens":1}` + "\n", "line 1: input_tokens: expected a whole number from 0 to 16777216, got nothing"},
+		{"row without input", `{` + schema + `,"arrival_us":5,"output_tokens":1}` + "\n", "line 1: input_tokens: expected a whole number, got nothing"},
+		{"row with negative output", `{` + schema + `,"arrival_us":5,"output_tokens":-1}` + "\n", "line 1: output_tokens: expected a whole number, got -1"},
+		{"row with prompts", `{` + schema + `,"arrival_us":5,"output_tokens":1,"prompts":"x"}` + "\n", `line 1: prompts: expected a whole number, got "x"`},
 		{"row with the hash of a partial block", strings.Replace(own, `20`, `15`, 1), ""},
 		{"row with far too many hashes", strings.Replace(own, `"input_tokens":20`, `"input_tokens":40`, 1), "line 1: block_hashes: expected 2 hashes of 16 tokens for a prompt of 40, got 1"},
 		{"row with bad hash", strings.Replace(own, `aa"]`, `aa","xyz"]`, 1), `line 1: block_hashes[1]: expected 16 hexadecimal digits, got "xyz"`},
 		{"row without block size", strings.Replace(own, `"block_size":16,`, ``, 1), "line 1: block_size: expected a whole number from 1 to 1048576, got nothing"},
-		{"block sizes", own + strings.Replace(own, `"block_size":16`, `"block_size":20`, 1), "line 2: block_size: expected 16 as in the rows before, got 20: choose one model of a trace that has several"},
+		{"block sizes", own + strings.Replace(own, `"block_size":16`, `"block_size":20`, 1), "line 2: block_size: expected 16 as in the rows before, got 20: choose one of these sizes"},
 		{"hints", strings.Replace(own, `"model"`, `"hints":{"osl":"x"},"model"`, 1), "line 1: hints: json: cannot unmarshal string into Go struct field Hints.osl of type uint32"},
-		{"rows of none that ran", strings.Replace(own, `"output_tokens":1`, `"output_tokens":0`, 1), "no requests: none of its 1 rows tells of one that ran"},
+		{"rows of none that ran", strings.Replace(own, `"output_tokens":1`, `"output_tokens":0`, 1), "no requests: 1 row skipped: not run"},
+		{"rows of none that can be used", strings.Replace(own, `"output_tokens":1`, `"output_tokens":0`, 1) + strings.Replace(own, `20`, `99999999`, 1) + own[:60], "no requests: 3 rows skipped: 1 not run, 1 too long, 1 cut off"},
+		{"a row that was cut off", own[:60], "no requests: 1 row skipped: cut off"},
+		{"a whole line that is no JSON", own + "{\"schema\"\n", "line 2: malformed JSON at byte 9: expected ':'"},
 
 		{"dynamo event", strings.Replace(dynamo, "request_end", "request_begin", 1), `line 1: event_type: expected request_end, request_payload, tool_start, tool_end or tool_error, got "request_begin"`},
 		{"dynamo twice", dynamo + dynamo, `line 2: request.request_id: expected another than "a", which was there before`},
+		{"dynamo without id", strings.Replace(dynamo, `"request_id":"a",`, ``, 1), "line 1: request.request_id: expected a name, got nothing"},
+		{"dynamo with and without agent", dynamo + strings.Replace(strings.Replace(dynamo, `"a"`, `"b"`, 1), `"request":`, `"agent_context":{"session_id":"s"},"request":`, 1), "line 2: agent_context: expected none, as in the rows before, got an object"},
+		{"dynamo without and with agent", strings.Replace(dynamo, `"request":`, `"agent_context":{"session_id":"s"},"request":`, 1) + strings.Replace(dynamo, `"a"`, `"b"`, 1), "line 2: agent_context: expected an object, as in the rows before, got nothing"},
 		{"dynamo hashes", strings.Replace(dynamo, "[1,2]", "[1]", 1), "line 1: request.replay.input_sequence_hashes: expected 2 hashes of 16 tokens for a prompt of 20, got 1"},
 		{"dynamo request", `{"schema":"dynamo.request.trace.v1","event_type":"request_end","request":3}`, "line 1: request: expected an object, got 3"},
 		{"dynamo session", strings.Replace(dynamo, `"request"`, `"agent_context":{"session_id":1},"request"`, 1), "line 1: agent_context.session_id: expected a string in UTF-8, got 1"},
@@ -188,6 +217,9 @@ func TestReadErrors(t *testing.T) {
 			var line *trace.LineError
 			if isLine := strings.HasPrefix(tt.want, "line "); isLine != errors.As(err, &line) {
 				t.Errorf("%v is a LineError: %v", err, !isLine)
+			}
+			if size := strings.Contains(tt.want, "choose one of these sizes") || tt.name == "surplus ids"; size != errors.Is(err, trace.ErrBlockSize) {
+				t.Errorf("%v is ErrBlockSize: %v", err, !size)
 			}
 			if empty := strings.HasPrefix(tt.want, "no requests"); empty != errors.Is(err, trace.ErrEmpty) {
 				t.Errorf("%v is ErrEmpty: %v", err, !empty)
@@ -206,8 +238,8 @@ func TestReadRows(t *testing.T) {
 		{RequestID: "a", Model: "m", SessionID: "s", ArrivalUS: 1_000_000, InputTokens: 20, OutputTokens: new(3), BlockSize: 16, BlockHashes: trace.Hashes{7}, TotalTimeMS: trace.MS(1500 * time.Millisecond)},
 		{RequestID: "refused", ArrivalUS: 0, InputTokens: 20, Outcome: trace.OutcomeRefused},
 		{RequestID: "overlaps", Model: "m", SessionID: "s", ArrivalUS: 5_500_000, InputTokens: 16, OutputTokens: new(3), BlockSize: 16, BlockHashes: trace.Hashes{7}},
-		{RequestID: "end unknown", Model: "n", SessionID: "s", ArrivalUS: 6_500_000, InputTokens: 17, OutputTokens: new(3), BlockSize: 16, BlockHashes: trace.Hashes{7, 9}},
-		{RequestID: "guess", ArrivalUS: 6_500_000, InputTokens: 99, InputGuessed: true, EngineInputTokens: new(33), OutputTokens: new(1)},
+		{RequestID: "end unknown", Model: "m", SessionID: "s", ArrivalUS: 6_500_000, InputTokens: 17, OutputTokens: new(3), BlockSize: 16, BlockHashes: trace.Hashes{7, 9}},
+		{RequestID: "guess", Model: "n", ArrivalUS: 6_500_000, InputTokens: 99, InputGuessed: true, EngineInputTokens: new(33), OutputTokens: new(1)},
 		{RequestID: "no tokens", ArrivalUS: 7_000_000, InputTokens: 9, OutputTokens: new(0), Outcome: trace.OutcomeError},
 	}
 	var file []byte
@@ -218,13 +250,13 @@ func TestReadRows(t *testing.T) {
 		}
 	}
 	want := &trace.Trace{
-		BlockSize: 16, Format: "stator", Skipped: 2,
+		BlockSize: 16, Format: "stator", Skipped: trace.Skipped{NotRun: 2},
 		Requests: []trace.Request{
-			{ID: "a", Model: "m", Session: "s", Input: 20, Output: 3, Blocks: []uint32{0, 1}},
-			{ID: "b", Model: "m", Session: "s", Arrival: 4 * time.Second, Follows: true, DelayKnown: true, Delay: 2500 * time.Millisecond, Input: 40, Output: 3, Blocks: []uint32{0, 2, 3}, Hints: &trace.Hints{OSL: new(uint32(9))}},
+			{ID: "a", Model: "m", Session: "s", Input: 20, Output: 3, Blocks: []uint32{0}},
+			{ID: "b", Model: "m", Session: "s", Arrival: 4 * time.Second, Follows: true, DelayKnown: true, Delay: 2500 * time.Millisecond, Input: 40, Output: 3, Blocks: []uint32{0, 1}, Hints: &trace.Hints{OSL: new(uint32(9))}},
 			{ID: "overlaps", Model: "m", Session: "s", Arrival: 4500 * time.Millisecond, Input: 16, Output: 3, Blocks: []uint32{0}},
-			{ID: "end unknown", Model: "n", Session: "s", Arrival: 5500 * time.Millisecond, Follows: true, Delay: time.Second, Input: 17, Output: 3, Blocks: []uint32{0, 4}},
-			{ID: "guess", Arrival: 5500 * time.Millisecond, Input: 33, Output: 1, Blocks: []uint32{5, 6, 7}},
+			{ID: "end unknown", Model: "m", Session: "s", Arrival: 5500 * time.Millisecond, Follows: true, Delay: time.Second, Input: 17, Output: 3, Blocks: []uint32{0, 2}},
+			{ID: "guess", Model: "n", Arrival: 5500 * time.Millisecond, Input: 33, Output: 1, Blocks: []uint32{}},
 		},
 	}
 	if diff := cmp.Diff(want, readString(t, string(file))); diff != "" {
@@ -233,16 +265,13 @@ func TestReadRows(t *testing.T) {
 
 	t.Run("cut off", func(t *testing.T) {
 		got := readString(t, string(file)+`{"schema":"stator.requ`)
-		if got.Skipped != 3 || len(got.Requests) != 5 {
-			t.Errorf("%d skipped, %d requests", got.Skipped, len(got.Requests))
-		}
-		if _, err := trace.Read(strings.NewReader(string(file)+"{\"schema\"\n"), trace.ReadOptions{}); err == nil {
-			t.Error("a whole line that is no JSON is taken")
+		if got.Skipped != (trace.Skipped{NotRun: 2, CutOff: 1}) || len(got.Requests) != 5 {
+			t.Errorf("%v, %d requests", got.Skipped, len(got.Requests))
 		}
 	})
 	t.Run("model", func(t *testing.T) {
 		got, err := trace.Read(bytes.NewReader(file), trace.ReadOptions{Model: "n"})
-		if err != nil || len(got.Requests) != 1 || got.Requests[0].ID != "end unknown" || got.Skipped != 0 {
+		if err != nil || len(got.Requests) != 1 || got.Requests[0].ID != "guess" || got.Skipped.Rows() != 0 {
 			t.Errorf("%+v, %v", got, err)
 		}
 	})
@@ -257,16 +286,16 @@ func TestReadDynamo(t *testing.T) {
 	const file = `{"schema":"dynamo.request.trace.v1","event_type":"tool_start","event_time_unix_ms":1}
 {"timestamp":1,"event":{"schema":"dynamo.request.trace.v1","event_type":"request_end","event_time_unix_ms":9000,"agent_context":{"session_id":"s"},"request":{"request_id":"z","model":"m","output_tokens":4,"request_received_ms":3000,"total_time_ms":1000.4,"replay":{"trace_block_size":16,"input_length":20,"input_sequence_hashes":[18446744073709551615,2]}}}}
 {"schema":"dynamo.request.trace.v1","event_type":"request_end","event_time_unix_ms":6500,"agent_context":{"session_id":"s"},"request":{"request_id":"y","model":"m","output_tokens":4,"request_received_ms":6000,"replay":{"trace_block_size":16,"input_length":40,"input_sequence_hashes":[18446744073709551615,3,4]}}}
-{"schema":"dynamo.request.trace.v1","event_type":"request_end","request":{"request_id":"b","output_tokens":1,"request_received_ms":3000,"total_time_ms":1,"input_tokens":17}}
-{"schema":"dynamo.request.trace.v1","event_type":"request_end","request":{"request_id":"a","output_tokens":1,"request_received_ms":3000,"total_time_ms":1,"input_tokens":5}}
+{"schema":"dynamo.request.trace.v1","event_type":"request_end","agent_context":{"session_id":"u"},"request":{"request_id":"b","output_tokens":1,"request_received_ms":3000,"total_time_ms":1,"input_tokens":17}}
+{"schema":"dynamo.request.trace.v1","event_type":"request_end","agent_context":{"session_id":"t"},"request":{"request_id":"a","output_tokens":1,"request_received_ms":3000,"total_time_ms":1,"input_tokens":5}}
 `
 	want := &trace.Trace{
 		BlockSize: 16, Format: "dynamo",
 		Requests: []trace.Request{
-			{ID: "a", Input: 5, Output: 1, Blocks: []uint32{0}},
-			{ID: "b", Input: 17, Output: 1, Blocks: []uint32{1, 2}},
-			{ID: "z", Model: "m", Session: "s", Input: 20, Output: 4, Blocks: []uint32{3, 4}},
-			{ID: "y", Model: "m", Session: "s", Arrival: 3 * time.Second, Follows: true, DelayKnown: true, Delay: 2 * time.Second, Input: 40, Output: 4, Blocks: []uint32{3, 5, 6}},
+			{ID: "a", Session: "t", Input: 5, Output: 1, Blocks: []uint32{}},
+			{ID: "b", Session: "u", Input: 17, Output: 1, Blocks: []uint32{}},
+			{ID: "z", Model: "m", Session: "s", Input: 20, Output: 4, Blocks: []uint32{0, 1}},
+			{ID: "y", Model: "m", Session: "s", Arrival: 3 * time.Second, Follows: true, DelayKnown: true, Delay: 2 * time.Second, Input: 40, Output: 4, Blocks: []uint32{0, 2, 3}},
 		},
 	}
 	if diff := cmp.Diff(want, readString(t, file)); diff != "" {

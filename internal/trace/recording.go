@@ -1,19 +1,16 @@
 package trace
 
 import (
-	"bufio"
 	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
-	"github.com/stator-ai/stator/internal/kv"
 	"github.com/stator-ai/stator/internal/openai"
-	"github.com/stator-ai/stator/nvext"
 )
 
 // recording collects requests that a server recorded when they ended, and so not
@@ -24,17 +21,21 @@ type recording struct {
 	maxTokens int
 	blockSize int // 0 until a row says it
 	records   []record
-	skipped   int
+	skipped   Skipped
 	ids       interner
 	arena     idArena
 	raw       []uint64
-	names     map[string]string // of sessions and models, each kept once
+	names     map[string]string // of sessions and keys, each kept once
+	models    map[string]uint32 // those seen, numbered
 	seen      map[string]bool   // request ids, where they must be unique
+	agents    *bool             // whether requests name the agent that sent them
 }
 
 // record is one request on the clock of the recording.
 type record struct {
 	Request // Arrival since the epoch; Blocks as far as they are known
+	// key is the name of the API key, within which sessions are named.
+	key string
 	// end is when it was answered, on the same clock; negative if not known.
 	end time.Duration
 }
@@ -45,16 +46,27 @@ func newRecording(format string, opts ReadOptions, maxTokens int) *recording {
 		format:    format,
 		maxTokens: maxTokens,
 		names:     make(map[string]string),
+		models:    make(map[string]uint32),
 		seen:      make(map[string]bool),
 	}
 }
 
-func (c *recording) add(_ int, o *openai.Object) error {
+func (c *recording) add(o *openai.Object) error {
+	read := c.addRow
 	if c.format == "dynamo" {
-		return c.addDynamo(o)
+		read = c.addDynamo
 	}
-	return c.addRow(o)
+	err := read(o)
+	var why reason
+	if errors.As(err, &why) {
+		*c.skipped.of(why)++
+		return nil
+	}
+	return err
 }
+
+// rowStart is how the lines begin that a [Writer] writes.
+var rowStart = []byte(`{"schema":"` + Schema + `",`)
 
 // addRow takes a [Row] in, of which it reads only what makes traffic.
 func (c *recording) addRow(o *openai.Object) error {
@@ -63,11 +75,15 @@ func (c *recording) addRow(o *openai.Object) error {
 	}
 	r := record{end: -1}
 	var err error
-	if r.Model, err = c.name("model", o.Get("model")); err != nil {
+	if r.Model, err = c.model("model", o.Get("model")); err != nil {
 		return err
 	}
 	if c.opts.Model != "" && r.Model != c.opts.Model {
 		return nil
+	}
+	// Of a request that did not run, nothing else has to make sense.
+	if err := c.lengths(&r, o); err != nil {
+		return err
 	}
 	if r.Arrival, err = instant("arrival_us", o.Get("arrival_us"), time.Microsecond); err != nil {
 		return err
@@ -76,6 +92,9 @@ func (c *recording) addRow(o *openai.Object) error {
 		return err
 	}
 	if r.Session, err = c.name("session_id", o.Get("session_id")); err != nil {
+		return err
+	}
+	if r.key, err = c.name("key", o.Get("key")); err != nil {
 		return err
 	}
 	if v := o.Get("hints"); v.Present() {
@@ -89,19 +108,6 @@ func (c *recording) addRow(o *openai.Object) error {
 			return err
 		}
 		r.end = r.Arrival + total
-	}
-	if v := o.Get("output_tokens"); v.Present() {
-		if r.Output, err = count("output_tokens", v, 0, c.maxTokens); err != nil {
-			return err
-		}
-	}
-	// What we counted belongs to the hashes; what the engine counted beats a guess.
-	name, v := "input_tokens", o.Get("input_tokens")
-	if o.Get("input_guessed").True() {
-		name, v = pick(o, "engine_input_tokens", "input_tokens")
-	}
-	if r.Input, err = count(name, v, 0, c.maxTokens); err != nil {
-		return err
 	}
 	c.raw = c.raw[:0]
 	if v := o.Get("block_hashes"); v.Present() {
@@ -121,29 +127,79 @@ func (c *recording) addRow(o *openai.Object) error {
 	return c.take(r)
 }
 
-// take keeps a record, whose hashes are in raw, if it tells of a request that
-// ran.
-func (c *recording) take(r record) error {
-	if r.Input == 0 || r.Output == 0 {
-		c.skipped++
-		return nil
+// lengths reads how long prompt and answer are. It returns the reason if they are
+// not those of one request that ran.
+func (c *recording) lengths(r *record, o *openai.Object) error {
+	outcome, _ := o.Get("outcome").Text()
+	output := o.Get("output_tokens")
+	if Outcome(outcome) == OutcomeRefused || !output.Present() {
+		return notRun
 	}
+	for _, member := range []string{"prompts", "choices"} {
+		if v := o.Get(member); v.Present() {
+			if n, ok := v.Uint(); !ok {
+				return expected(member, "a whole number", v)
+			} else if n > 1 {
+				return several
+			}
+		}
+	}
+	var err error
+	if r.Output, err = c.length("output_tokens", output); err != nil {
+		return err
+	}
+	if r.Output == 0 && Outcome(outcome) != OutcomeCompleted {
+		return notRun
+	}
+	// What we counted belongs to the hashes; what the engine counted beats a guess.
+	name, v := "input_tokens", o.Get("input_tokens")
+	if o.Get("input_guessed").True() {
+		name, v = pick(o, "engine_input_tokens", "input_tokens")
+	}
+	if r.Input, err = c.length(name, v); err != nil {
+		return err
+	}
+	if r.Input == 0 {
+		return notRun
+	}
+	return nil
+}
+
+// length reads a number of tokens. The engine says some of them: a number that
+// cannot be true must not spoil the rows around it.
+func (c *recording) length(member string, v openai.Value) (int, error) {
+	n, ok := v.Uint()
+	if !ok {
+		return 0, expected(member, "a whole number", v)
+	}
+	if n > uint64(c.maxTokens) {
+		return 0, tooLong
+	}
+	return int(n), nil
+}
+
+// take keeps a record, whose hashes are in raw. What different models have in
+// their caches is never the same.
+func (c *recording) take(r record) error {
 	r.Blocks = c.arena.make(len(c.raw))
-	if err := c.ids.intern(r.Blocks, c.raw); err != nil {
+	if err := c.ids.intern(r.Blocks, c.raw, c.models[r.Model]); err != nil {
 		return err
 	}
 	c.records = append(c.records, r)
 	return nil
 }
 
-// size notes the block size, which is the same for all requests.
+// size notes the block size, which is the same for all requests that are taken.
 func (c *recording) size(member string, v openai.Value) error {
 	n, err := count(member, v, 1, maxBlockSize)
 	if err != nil {
 		return err
 	}
+	if c.opts.BlockSize != 0 && n != c.opts.BlockSize {
+		return otherBlockSize
+	}
 	if c.blockSize != 0 && n != c.blockSize {
-		return &memberError{member, fmt.Errorf("expected %d as in the rows before, got %d: choose one model of a trace that has several", c.blockSize, n)}
+		return &memberError{member, blockSizeError(fmt.Sprintf("expected %d as in the rows before, got %d: choose one of these sizes", c.blockSize, n))}
 	}
 	c.blockSize = n
 	return nil
@@ -162,12 +218,21 @@ func (c *recording) name(member string, v openai.Value) (string, error) {
 	return s, nil
 }
 
+// model reads the name of a model, and numbers it.
+func (c *recording) model(member string, v openai.Value) (string, error) {
+	s, err := c.name(member, v)
+	if _, known := c.models[s]; err == nil && !known {
+		c.models[s] = uint32(len(c.models))
+	}
+	return s, err
+}
+
 // trace puts the requests in order, links those of a session, and numbers the
 // blocks.
 func (c *recording) trace() (*Trace, error) {
-	t := &Trace{BlockSize: cmp.Or(c.blockSize, c.opts.BlockSize), Format: c.format, Skipped: c.skipped}
+	t := &Trace{BlockSize: cmp.Or(c.blockSize, c.opts.BlockSize, DefaultBlockSize), Format: c.format, Skipped: c.skipped}
 	if len(c.records) == 0 {
-		return t, nil
+		return t, c.checkModel()
 	}
 	slices.SortStableFunc(c.records, func(a, b record) int {
 		order := cmp.Compare(a.Arrival, b.Arrival)
@@ -180,58 +245,86 @@ func (c *recording) trace() (*Trace, error) {
 
 	first := c.records[0].Arrival
 	fresh := make([]uint32, len(c.ids.parents)) // 0 for a block that has no number yet
-	next := 0
+	next := uint32(0)
 	t.Requests = make([]Request, len(c.records))
-	var arena idArena
 	for i := range c.records {
 		r := c.records[i].Request
-		known := r.Blocks
 		r.Arrival -= first
-		r.Blocks = arena.make(blocksOf(r.Input, t.BlockSize))
-		if maxIDs-next < len(r.Blocks) {
-			return nil, errTooManyBlocks
-		}
-		for k := range r.Blocks {
-			// A block without a hash is like no other.
-			if k >= len(known) {
-				r.Blocks[k] = uint32(next)
+		for k, id := range r.Blocks {
+			if fresh[id] == 0 {
 				next++
-				continue
+				fresh[id] = next
 			}
-			if fresh[known[k]] == 0 {
-				next++
-				fresh[known[k]] = uint32(next)
-			}
-			r.Blocks[k] = fresh[known[k]] - 1
+			r.Blocks[k] = fresh[id] - 1
 		}
 		t.Requests[i] = r
 	}
 	return t, nil
 }
 
+// checkModel returns an error if rows of one model were asked for and there are
+// only others.
+func (c *recording) checkModel() error {
+	if _, known := c.models[c.opts.Model]; known || c.opts.Model == "" {
+		return nil
+	}
+	const most = 10
+	var names []string
+	for name := range c.models {
+		if name != "" {
+			names = append(names, strconv.Quote(name))
+		}
+	}
+	slices.Sort(names)
+	if more := len(names) - most; more > 0 {
+		names = append(names[:most], fmt.Sprintf("%d more", more))
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w for model %q, only for %s", ErrEmpty, c.opts.Model, strings.Join(names, ", "))
+}
+
 // link finds out which requests of a session followed the one before. One that
-// came before that was answered did not wait for it.
+// came before that was answered did not wait for it. What clients call a session
+// is one within their API key and one model; another of the same name gets a name
+// of its own.
 func link(records []record) {
-	last := make(map[string]int)
+	type session struct{ key, model, name string }
+	type state struct {
+		name string
+		last int
+	}
+	sessions := make(map[session]state)
+	taken := make(naming)
+	for i := range records {
+		taken.take(records[i].Session)
+	}
+	used := make(map[string]bool)
 	for i := range records {
 		r := &records[i]
 		if r.Session == "" {
 			continue
 		}
-		if j, ok := last[r.Session]; ok {
-			before := &records[j]
+		key := session{r.key, r.Model, r.Session}
+		s, begun := sessions[key]
+		if begun {
+			before := &records[s.last]
 			switch {
 			case before.end < 0:
 				r.Follows, r.Delay = true, r.Arrival-before.Arrival
 			case before.end <= r.Arrival:
 				r.Follows, r.DelayKnown, r.Delay = true, true, r.Arrival-before.end
 			}
+		} else if s.name = r.Session; used[s.name] {
+			s.name = taken.another(s.name)
+		} else {
+			used[s.name] = true
 		}
-		last[r.Session] = i
+		r.Session, s.last = s.name, i
+		sessions[key] = s
 	}
 }
-
-func blocksOf(tokens, size int) int { return (tokens + size - 1) / size }
 
 // instant reads a time since the epoch as a whole number of units.
 func instant(member string, v openai.Value, unit time.Duration) (time.Duration, error) {
@@ -265,63 +358,4 @@ func appendHashes(dst []uint64, member string, v openai.Value) ([]uint64, error)
 		return dst, expected(fmt.Sprintf("%s[%d]", member, n), "16 hexadecimal digits", bad)
 	}
 	return dst, nil
-}
-
-// WriteRows writes a trace as rows of completed requests for a model, with
-// hashes that mean something only within the trace: those of partial last blocks
-// are among them. What a trace does not hold, such as decisions, is absent.
-// Arrivals are counted from the epoch, in whole microseconds.
-func WriteRows(w io.Writer, t *Trace, model string) error {
-	if model == "" {
-		return errors.New("model: expected a name")
-	}
-	out := bufio.NewWriterSize(w, 256<<10)
-	sessions := t.chains()
-	answered := t.answered()
-	var line []byte
-	for i := range t.Requests {
-		r := &t.Requests[i]
-		row := Row{
-			RequestID:    cmp.Or(r.ID, strconv.Itoa(i+1)),
-			Model:        cmp.Or(r.Model, model),
-			Endpoint:     "completions",
-			ArrivalUS:    r.Arrival.Microseconds(),
-			SessionID:    sessions[i],
-			Hints:        r.Hints,
-			InputTokens:  r.Input,
-			TokenSource:  "none",
-			BlockSize:    t.BlockSize,
-			BlockHashes:  make(Hashes, len(r.Blocks)),
-			OutputTokens: &r.Output,
-			TotalTimeMS:  answered[i],
-			Outcome:      OutcomeCompleted,
-			Status:       200,
-		}
-		for k, id := range r.Blocks {
-			row.BlockHashes[k] = kv.BlockID(mix(uint64(id)))
-		}
-		var err error
-		if line, err = row.AppendJSON(line[:0]); err != nil {
-			return err
-		}
-		if _, err := out.Write(line); err != nil {
-			return err
-		}
-	}
-	return out.Flush()
-}
-
-// answered returns how long each request took, where the delay of the one after
-// it says so.
-func (t *Trace) answered() []*nvext.Float {
-	took := make([]*nvext.Float, len(t.Requests))
-	for i, p := range t.Previous() {
-		if r := &t.Requests[i]; p >= 0 && r.DelayKnown {
-			// In whole microseconds, as arrivals are, or else it would seem to end
-			// after the next one came.
-			gap := r.Arrival.Truncate(time.Microsecond) - t.Requests[p].Arrival.Truncate(time.Microsecond)
-			took[p] = MS(max(0, gap-r.Delay).Truncate(time.Microsecond))
-		}
-	}
-	return took
 }

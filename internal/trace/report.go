@@ -54,6 +54,9 @@ func (r *Report) String() string {
 	}
 	row("requests", "%s in %s s, %.4f per s%s", group(r.Requests), decimal(r.SpanSeconds, 3), r.RequestsPerSecond, r.skipped())
 	row("timestamps", "%s distinct, at most %s at one%s", group(r.Timestamps), counted(r.MaxSameTimestamp, "request"), r.gaps())
+	if r.Clamped > 0 {
+		row("clamped", "%s longer than their ids say", counted(r.Clamped, "prompt"))
+	}
 	if r.Sessions > 0 {
 		row("sessions", "%s, in which %s came after an answer", group(r.Sessions), counted(r.Follows, "request"))
 	}
@@ -97,7 +100,7 @@ func (r *Report) skipped() string {
 	if r.Skipped == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; %s skipped: not run", counted(r.Skipped, "row"))
+	return "; " + r.SkippedFor.String()
 }
 
 // gaps says how far timestamps are apart, and that they are ticks of a coarse

@@ -79,15 +79,17 @@ type Row struct {
 	// BlockHashes are the sequence hashes of the prompt's full blocks, in order:
 	// each stands for its block and for all blocks before it. A trace that was
 	// converted from one where they are known may end with the hash of the partial
-	// last block.
+	// last block. A [Writer] leaves them out of a row that would be above [MaxLine].
 	BlockHashes Hashes `json:"block_hashes,omitempty"`
 	// Text is the prompt, only where recording it was asked for: as formatted
-	// where that is known, else as the client sent it.
+	// where that is known, else as the client sent it. It is the first to be left
+	// out of a row that is too long.
 	Text string `json:"text,omitzero"`
 
 	// Attempts are the placements, one per try, in order.
 	Attempts []Attempt `json:"attempts,omitempty"`
-	// Worker is who served the request in the end.
+	// Worker is who served the request in the end. Ids are plain numbers, here and
+	// in the attempts: see [Constraints].
 	Worker *nvext.WorkerIDs `json:"worker,omitzero"`
 
 	// TokenizedMS is when the prompt was tokenized.
@@ -162,9 +164,10 @@ type Hints struct {
 	SpeculativePrefill *bool `json:"speculative_prefill,omitzero"`
 	// PrefixID names calls that share a prefix.
 	PrefixID *string `json:"prefix_id,omitzero"`
-	// TotalRequests is how many calls are expected for the prefix.
+	// TotalRequests is how many calls are expected for the prefix. It is written
+	// as sent: above 2^53, JavaScript and jq read another number.
 	TotalRequests *uint64 `json:"total_requests,omitzero"`
-	// IATMS is the expected time between two calls.
+	// IATMS is the expected time between two calls; above 2^53 as TotalRequests.
 	IATMS *uint64 `json:"iat,omitzero"`
 	// CacheTTL is how long the prompt's blocks should be kept, as sent.
 	CacheTTL *string `json:"cache_ttl,omitzero"`
@@ -207,16 +210,21 @@ func HintsOf(ext *nvext.NvExt) *Hints {
 // Constraints is what a client said about where its request may run. The same
 // names in nvext say the same.
 type Constraints struct {
-	// WorkerID and DPRank are the pin: the worker that the request insists on.
+	// WorkerID and DPRank are the pin: the worker that the request insists on. A
+	// configured id may be above 2^53, where JavaScript and jq read another number.
 	WorkerID *uint64 `json:"worker_id,omitzero"`
 	DPRank   *uint32 `json:"dp_rank,omitzero"`
 	// AllowedWorkerIDs are the workers it may go to; an empty list that is not nil
-	// allows none.
-	AllowedWorkerIDs     []uint64           `json:"allowed_worker_ids,omitzero"`
-	RequiredTaints       []string           `json:"required_taints,omitzero"`
-	PreferredTaints      map[string]float64 `json:"preferred_taints,omitzero"`
-	RouterConfigOverride json.RawMessage    `json:"router_config_override,omitzero"`
+	// allows none. What is said about WorkerID holds for each.
+	AllowedWorkerIDs []uint64           `json:"allowed_worker_ids,omitzero"`
+	RequiredTaints   []string           `json:"required_taints,omitzero"`
+	PreferredTaints  map[string]float64 `json:"preferred_taints,omitzero"`
+	// RouterConfigOverride is as sent, and left out if it is above 4 KiB.
+	RouterConfigOverride json.RawMessage `json:"router_config_override,omitzero"`
 }
+
+// maxOverride is the longest router_config_override in a row.
+const maxOverride = 4 << 10
 
 // ConstraintsOf returns the constraints in an nvext for the phase that answers
 // the client, nil if there are none. The values are shared with ext.
@@ -230,7 +238,9 @@ func ConstraintsOf(ext *nvext.NvExt, phase nvext.Phase) *Constraints {
 		c.WorkerID, c.DPRank = &worker, rank
 	}
 	c.AllowedWorkerIDs = ext.AllowedWorkerIDs
-	c.RouterConfigOverride = ext.RouterConfigOverride
+	if len(ext.RouterConfigOverride) <= maxOverride {
+		c.RouterConfigOverride = ext.RouterConfigOverride
+	}
 	if r := ext.RoutingConstraints; r != nil {
 		c.RequiredTaints, c.PreferredTaints = r.RequiredTaints, r.PreferredTaints
 	}
@@ -259,6 +269,20 @@ func (r *Row) AppendJSON(dst []byte) ([]byte, error) {
 		return dst, fmt.Errorf("trace row of request %s: %w", r.RequestID, err)
 	}
 	return buf.Bytes(), nil
+}
+
+// shorten leaves out what makes a row long: its text, then its hashes. It reports
+// whether there was something to leave out.
+func (r *Row) shorten() bool {
+	switch {
+	case r.Text != "":
+		r.Text = ""
+	case len(r.BlockHashes) > 0:
+		r.BlockHashes, r.BlockSize = nil, 0
+	default:
+		return false
+	}
+	return true
 }
 
 // Hashes are sequence hashes of blocks. In JSON each is a string of 16

@@ -8,8 +8,11 @@ import (
 // Stats is what a trace is like.
 type Stats struct {
 	Requests int `json:"requests"`
-	// Skipped is [Trace.Skipped].
-	Skipped int `json:"skipped"`
+	// Skipped is how many rows were left out, and SkippedFor says why.
+	Skipped    int     `json:"skipped"`
+	SkippedFor Skipped `json:"skipped_for"`
+	// Clamped is [Trace.Clamped].
+	Clamped int `json:"clamped"`
 	// SpanSeconds is the time from the first arrival to the last.
 	SpanSeconds       float64 `json:"span_s"`
 	RequestsPerSecond float64 `json:"requests_per_s"`
@@ -69,7 +72,7 @@ type Lengths struct {
 
 // Stat describes a trace.
 func Stat(t *Trace) Stats {
-	s := Stats{Requests: len(t.Requests), Skipped: t.Skipped, BlockSize: t.BlockSize}
+	s := Stats{Requests: len(t.Requests), Skipped: t.Skipped.Rows(), SkippedFor: t.Skipped, Clamped: t.Clamped, BlockSize: t.BlockSize}
 	if len(t.Requests) == 0 {
 		return s
 	}
@@ -80,7 +83,10 @@ func Stat(t *Trace) Stats {
 	for i := range t.Requests {
 		r := &t.Requests[i]
 		inputs[i], outputs[i] = r.Input, r.Output
-		s.Blocks += len(r.Blocks)
+		unknown := t.unknown(r) // each of them used once
+		s.DistinctBlocks += unknown
+		s.OnceBlocks += unknown
+		s.Blocks += len(r.Blocks) + unknown
 		s.FullBlocks += r.Input / t.BlockSize
 		for _, id := range r.Blocks {
 			uses[id]++
@@ -91,8 +97,12 @@ func Stat(t *Trace) Stats {
 		if r.Follows {
 			s.Follows++
 		}
-		firsts[r.Blocks[0]]++
-		s.FirstBlockRequests = max(s.FirstBlockRequests, firsts[r.Blocks[0]])
+		begin := 1
+		if len(r.Blocks) > 0 {
+			firsts[r.Blocks[0]]++
+			begin = firsts[r.Blocks[0]]
+		}
+		s.FirstBlockRequests = max(s.FirstBlockRequests, begin)
 	}
 	s.Sessions = len(sessions)
 	s.Input, s.Output = lengths(inputs), lengths(outputs)

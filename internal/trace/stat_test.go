@@ -165,7 +165,7 @@ func TestLRUHitsSmall(t *testing.T) {
 	for _, capacity := range []int{0, 1, 2, 3, 5, 8, 50, 1000} {
 		var order []uint32 // newest first
 		want := 0
-		for _, r := range tr.Requests {
+		for _, r := range named(tr).Requests {
 			for _, id := range r.Blocks {
 				if indexOf(order, id) < 0 {
 					break

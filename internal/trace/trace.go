@@ -24,9 +24,11 @@ type Trace struct {
 	Requests []Request
 	// Format is what the trace was read from: "mooncake", "stator" or "dynamo".
 	Format string
-	// Skipped is how many rows were left out because they tell of no request that
-	// ran.
-	Skipped int
+	// Skipped counts the rows of a recording that were left out.
+	Skipped Skipped
+	// Clamped is how many prompts have fewer ids than their length asks for, and
+	// were taken to be as long as there are ids (Mooncake).
+	Clamped int
 }
 
 // Request is one request of a [Trace].
@@ -40,15 +42,17 @@ type Request struct {
 	// Blocks identify the prompt, one id per BlockSize tokens, that of a partial
 	// last block included. An id stands for its block and for all before it: where
 	// it is equal, so is the whole prompt up to there, and so an id has one place
-	// and one predecessor throughout the trace. Ids that [Read] gives are dense, in
-	// order of first appearance. The slice is not to be appended to.
+	// and one predecessor throughout the trace. Blocks that the prompt has beyond
+	// these ids are like no other: a recorded prompt without hashes has no ids, and
+	// one with hashes of full blocks none for the rest. Ids that [Read] gives are
+	// dense, in order of first appearance. The slice is not to be appended to.
 	Blocks []uint32
 	// Session names the conversation that the request belongs to; empty for a
 	// request that stands alone.
 	Session string
 	// Follows is set when the request waits for the one before it of the same
-	// session, and is sent Delay after that has been answered. The time of arrival
-	// is then only what it was when recorded.
+	// session, and is sent Delay after that has been answered. The time of arrival,
+	// which is not before that of the other, is then only what it was when recorded.
 	Follows bool
 	// Delay is the time between that answer and the request.
 	Delay time.Duration
@@ -82,13 +86,14 @@ func (t *Trace) Previous() []int {
 	return previous
 }
 
-// Speed makes first requests of sessions arrive arrivals times as fast, and
+// Speed makes requests that follow no other arrive arrivals times as fast, and
 // shortens what lies between an answer and the request after it by the factor
-// delays. The first arrival becomes 0. Both must be above 0 and finite.
+// delays. The first arrival becomes 0. The order of the requests stays. Both
+// factors must be above 0 and finite.
 func (t *Trace) Speed(arrivals, delays float64) error {
 	for _, r := range []float64{arrivals, delays} {
 		if !(r > 0) || math.IsInf(r, 0) {
-			return fmt.Errorf("speed: expected a factor above 0, got %v", r)
+			return fmt.Errorf("speed: expected a finite factor above 0, got %v", r)
 		}
 	}
 	if len(t.Requests) == 0 {
@@ -125,7 +130,8 @@ func divide(d time.Duration, by float64) time.Duration {
 const maxTime time.Duration = math.MaxInt64 / 4
 
 // Jitter moves every session by a random time below limit, drawn from seed, and
-// sorts the requests by arrival. Traces whose timestamps are ticks of a coarse
+// sorts the requests by arrival, except that those of a session keep their order:
+// who follows whom does not change. Traces whose timestamps are ticks of a coarse
 // clock become traffic without bursts in this way.
 func (t *Trace) Jitter(limit time.Duration, seed uint64) error {
 	if limit < 0 || limit > maxTime {
@@ -136,17 +142,30 @@ func (t *Trace) Jitter(limit time.Duration, seed uint64) error {
 	}
 	const stream = 0x6a6974746572 // "jitter": other draws from the seed differ
 	rng := rand.New(rand.NewPCG(seed, stream))
-	previous := t.Previous()
-	moved := make([]time.Duration, len(t.Requests))
-	for i := range t.Requests {
-		if p := previous[i]; p >= 0 {
-			moved[i] = moved[p]
-		} else {
-			moved[i] = time.Duration(rng.Int64N(int64(limit)))
-		}
-		t.Requests[i].Arrival += moved[i]
+	type session struct{ moved, latest time.Duration }
+	sessions := make(map[string]session)
+	type place struct {
+		at time.Duration
+		Request
 	}
-	slices.SortStableFunc(t.Requests, byArrival)
+	places := make([]place, len(t.Requests))
+	for i, r := range t.Requests {
+		s, known := sessions[r.Session]
+		if !known || r.Session == "" {
+			s.moved = time.Duration(rng.Int64N(int64(limit)))
+		}
+		r.Arrival += s.moved
+		places[i] = place{r.Arrival, r}
+		if r.Session != "" {
+			s.latest = max(s.latest, r.Arrival)
+			places[i].at = s.latest
+			sessions[r.Session] = s
+		}
+	}
+	slices.SortStableFunc(places, func(a, b place) int { return cmp.Compare(a.at, b.at) })
+	for i := range places {
+		t.Requests[i] = places[i].Request
+	}
 	return nil
 }
 
@@ -174,7 +193,11 @@ func (t *Trace) WithBlockSize(tokens int) (*Trace, error) {
 	var arena idArena
 	for i := range out.Requests {
 		r := &out.Requests[i]
-		ids := arena.make((len(r.Blocks) + merge - 1) / merge)
+		known := len(r.Blocks) / merge
+		if len(r.Blocks) == blocksOf(r.Input, t.BlockSize) {
+			known = blocksOf(r.Input, tokens)
+		}
+		ids := arena.make(known)
 		for k := range ids {
 			last := r.Blocks[min((k+1)*merge, len(r.Blocks))-1]
 			if fresh[last] == 0 {
@@ -187,6 +210,11 @@ func (t *Trace) WithBlockSize(tokens int) (*Trace, error) {
 	}
 	return &out, nil
 }
+
+// unknown returns how many blocks of a request have no id.
+func (t *Trace) unknown(r *Request) int { return blocksOf(r.Input, t.BlockSize) - len(r.Blocks) }
+
+func blocksOf(tokens, size int) int { return (tokens + size - 1) / size }
 
 // idBound returns a number above every block id.
 func (t *Trace) idBound() int {
@@ -204,9 +232,9 @@ func (t *Trace) idBound() int {
 // the trace then. A request that is in a session without following starts a chain
 // of another name.
 func (t *Trace) chains() []string {
-	count := make(map[string]int)
+	taken := make(naming)
 	for i := range t.Requests {
-		count[t.Requests[i].Session] = 0
+		taken.take(t.Requests[i].Session)
 	}
 	names := make([]string, len(t.Requests))
 	current := make(map[string]string)
@@ -216,92 +244,35 @@ func (t *Trace) chains() []string {
 			continue
 		}
 		name, begun := current[r.Session]
-		if !begun || !r.Follows {
+		switch {
+		case !begun:
 			name = r.Session
-			for begun {
-				count[r.Session]++
-				name = fmt.Sprintf("%s#%d", r.Session, count[r.Session]+1)
-				if _, taken := count[name]; !taken {
-					count[name] = 0
-					break
-				}
-			}
-			current[r.Session] = name
+		case !r.Follows:
+			name = taken.another(r.Session)
 		}
-		names[i] = name
+		names[i], current[r.Session] = name, name
 	}
 	return names
 }
 
-// idArena hands out slices of ids from large pieces of memory, so that a million
-// requests are not a million allocations.
-type idArena struct{ free []uint32 }
+// naming finds names that are not taken. Under each that is, it holds the number
+// that makes the next one like it.
+type naming map[string]int
 
-const arenaPiece = 64 << 10
+func (n naming) take(name string) {
+	if _, taken := n[name]; !taken {
+		n[name] = 2
+	}
+}
 
-func (a *idArena) make(n int) []uint32 {
-	if n > len(a.free) {
-		if n > arenaPiece/4 {
-			return make([]uint32, n)
+// another takes and returns a name like one that is taken.
+func (n naming) another(name string) string {
+	for {
+		like := fmt.Sprintf("%s#%d", name, n[name])
+		n[name]++
+		if _, taken := n[like]; !taken {
+			n.take(like)
+			return like
 		}
-		a.free = make([]uint32, arenaPiece)
 	}
-	s := a.free[:n:n]
-	a.free = a.free[n:]
-	return s
-}
-
-// noParent is the predecessor of first blocks.
-const noParent = math.MaxUint32
-
-// maxIDs is how many different blocks a trace can have. [Content] needs the bit
-// above.
-const maxIDs = 1 << 31
-
-// interner gives dense ids to blocks in order of first appearance. A block is
-// known by its id in the file and by its predecessor, so that a file in which an
-// id does not stand for all blocks before it claims no sharing that is not there.
-// The zero value is ready.
-type interner struct {
-	first   map[uint64]uint32   // id in the file → block, under the id's first predecessor
-	others  map[blockKey]uint32 // under others, in files where there are some
-	parents []uint32            // the predecessor of each block
-}
-
-type blockKey struct {
-	parent uint32
-	id     uint64
-}
-
-var errTooManyBlocks = fmt.Errorf("more than %d different blocks", maxIDs)
-
-// intern writes the dense ids of a prompt to dst, which is as long as ids.
-func (in *interner) intern(dst []uint32, ids []uint64) error {
-	if maxIDs-len(in.parents) < len(ids) {
-		return errTooManyBlocks
-	}
-	if in.first == nil {
-		in.first, in.others = make(map[uint64]uint32), make(map[blockKey]uint32)
-	}
-	parent := uint32(noParent)
-	for i, id := range ids {
-		block, known := in.first[id]
-		if !known {
-			block = in.add(parent)
-			in.first[id] = block
-		} else if in.parents[block] != parent {
-			key := blockKey{parent, id}
-			if block, known = in.others[key]; !known {
-				block = in.add(parent)
-				in.others[key] = block
-			}
-		}
-		dst[i], parent = block, block
-	}
-	return nil
-}
-
-func (in *interner) add(parent uint32) uint32 {
-	in.parents = append(in.parents, parent)
-	return uint32(len(in.parents) - 1)
 }

@@ -1,7 +1,9 @@
 package trace_test
 
 import (
+	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -117,6 +119,72 @@ func TestJitter(t *testing.T) {
 	if err := tr.Jitter(0, 1); err != nil || !slices.Equal(before, arrivals(tr)) {
 		t.Errorf("no jitter: %v", err)
 	}
+}
+
+// Whatever is done to arrivals, every request follows the one it followed.
+func TestArrivalsKeepOrder(t *testing.T) {
+	following := func(tr *trace.Trace) map[string]string {
+		out := make(map[string]string)
+		for i, p := range tr.Previous() {
+			if p >= 0 {
+				out[tr.Requests[i].ID] = tr.Requests[p].ID
+			}
+		}
+		return out
+	}
+	recording := func(rows ...[2]int) func(uint64) *trace.Trace { // arrival and duration
+		return func(uint64) *trace.Trace {
+			var file string
+			for i, r := range rows {
+				file += recorded(fmt.Sprintf(`"request_id":"%d","session_id":"s","model":"m","arrival_us":%d,"total_time_ms":%d,"input_tokens":1,"output_tokens":1`, i, 1000*r[0], r[1]))
+			}
+			return readString(t, file)
+		}
+	}
+	for name, sample := range map[string]func(seed uint64) *trace.Trace{
+		"two at once":     recording([2]int{0, 400}, [2]int{10, 440}, [2]int{500, 10}),
+		"overtaken":       recording([2]int{0, 100}, [2]int{10, 2000}, [2]int{2500, 10}, [2]int{2505, 10}),
+		"many, unordered": unordered,
+	} {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(200) {
+				tr := sample(seed)
+				want := following(tr)
+				if len(want) == 0 {
+					t.Fatal("nobody follows anybody")
+				}
+				for _, change := range []func() error{
+					func() error { return tr.Jitter(3*time.Second, seed) },
+					func() error { return tr.Speed(10, 0.3) },
+					func() error { return tr.Jitter(time.Microsecond, seed) },
+				} {
+					if err := change(); err != nil {
+						t.Fatal(err)
+					}
+					if diff := cmp.Diff(want, following(tr)); diff != "" {
+						t.Fatalf("seed %d: -before +after:\n%s", seed, diff)
+					}
+				}
+			}
+		})
+	}
+}
+
+// unordered returns requests of few sessions in no order of arrival, but for those
+// that follow another.
+func unordered(seed uint64) *trace.Trace {
+	rng := rand.New(rand.NewPCG(seed, 3))
+	tr := &trace.Trace{BlockSize: 1}
+	last := map[string]time.Duration{}
+	for i := range 30 {
+		r := trace.Request{ID: fmt.Sprint(i), Input: 1, Output: 1, Session: fmt.Sprint(rng.IntN(4)), Arrival: ms(float64(rng.IntN(5000)))}
+		if at, begun := last[r.Session]; begun && rng.IntN(2) == 0 {
+			r.Follows, r.Arrival = true, max(r.Arrival, at)
+		}
+		last[r.Session] = r.Arrival
+		tr.Requests = append(tr.Requests, r)
+	}
+	return tr
 }
 
 func TestWithBlockSize(t *testing.T) {

@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"os"
 	"strings"
 	"sync"
@@ -33,10 +31,12 @@ const maxQueued = 64 << 20
 // Options configure a [Writer].
 type Options struct {
 	// Path is the file. It is appended to if it exists, and created with mode 0600
-	// otherwise, because rows may hold prompts.
+	// otherwise, because rows may hold prompts. It may be a link to it. A device, a
+	// pipe or the standard output is written to as it is, never put aside.
 	Path string
 	// MaxBytes is the size on disk beyond which a file is put aside and a new one
-	// begun; 0 means never. A file is larger only if a single row is.
+	// begun; 0 means never. A file is larger only if a single row is, or as long as
+	// it cannot be put aside.
 	MaxBytes int64
 	// MaxFiles is how many files that were put aside are kept; 0 means all.
 	MaxFiles int
@@ -52,9 +52,17 @@ type Options struct {
 	// may be nil.
 	Written, Dropped func(rows int)
 	// OnError is called when writing begins to fail, and with nil when it works
-	// again. It may be nil.
+	// again. It is called with an [ErrRotate] when a file cannot be put aside, and
+	// with nil when that works again; no rows are lost meanwhile. It may be nil.
 	OnError func(error)
+
+	maxLine int // of rows; 0 means [MaxLine]
 }
+
+// ErrRotate is behind the errors about files that cannot be put aside. Rows still
+// reach the file, which grows beyond its limit; putting it aside is tried again
+// each time it has grown by a tenth of that.
+var ErrRotate = errors.New("the file grows on")
 
 // Writer appends rows to a file, one JSON object per line. It is safe for
 // concurrent use, and owns a goroutine that ends with [Writer.Close].
@@ -65,11 +73,14 @@ type Options struct {
 // synced to the disk.
 //
 // Files that are put aside are numbered as logrotate does it: trace.jsonl.1 is
-// the newest, and with compression trace.jsonl.1.zst. A file that is moved away
-// or truncated by someone else is noticed; the next flush begins a new one.
+// the newest, and with compression trace.jsonl.1.zst. Where the path is a link,
+// they are beside what it leads to. A file that is moved away or truncated by
+// someone else is noticed; the next flush begins a new one.
 //
 // When the disk fails, the rows of that flush are dropped and the file is cut
-// back to its last whole line; the next rows are tried as if nothing had been.
+// back to its last whole line; the next rows are tried as if nothing had been. A
+// file that a crash left with half a row is cut back, too, when it is opened. One
+// that ends in something else is put aside.
 type Writer struct {
 	opts   Options
 	rows   chan *Row
@@ -80,22 +91,12 @@ type Writer struct {
 	closed bool
 
 	// The goroutine's own.
-	open    func(path string) (file, error)
-	file    file
+	out     output
 	batch   []byte
 	pending int // rows in batch
 	frame   []byte
 	encoder *zstd.Encoder // nil without compression
 	err     error         // of the last flush; Close reads it when done is closed
-}
-
-// file is what a Writer needs of an *os.File.
-type file interface {
-	io.ReaderAt
-	io.Writer
-	io.Closer
-	Stat() (fs.FileInfo, error)
-	Truncate(size int64) error
 }
 
 // Open opens the file and starts the writer. An error means that the file cannot
@@ -122,7 +123,16 @@ func openWriter(opts Options, open func(string) (file, error)) (*Writer, error) 
 		opts.Zstd = true
 	}
 	opts.Queue = cmp.Or(opts.Queue, 1024)
-	w := &Writer{opts: opts, open: open, rows: make(chan *Row, opts.Queue), done: make(chan struct{})}
+	opts.maxLine = cmp.Or(opts.maxLine, MaxLine)
+	w := &Writer{opts: opts, rows: make(chan *Row, opts.Queue), done: make(chan struct{})}
+	w.out = output{
+		path:       opts.Path,
+		maxBytes:   opts.MaxBytes,
+		maxFiles:   opts.MaxFiles,
+		compressed: opts.Zstd,
+		open:       open,
+		rotated:    w.rotated,
+	}
 	if opts.Zstd {
 		var err error
 		// A frame is no larger than a batch, and so need not be the window.
@@ -131,7 +141,7 @@ func openWriter(opts Options, open func(string) (file, error)) (*Writer, error) 
 			return nil, fmt.Errorf("trace: zstd: %w", err)
 		}
 	}
-	if err := w.openFile(); err != nil {
+	if err := w.out.openFile(); err != nil {
 		return nil, fmt.Errorf("trace: %w", err)
 	}
 	go w.run()
@@ -164,15 +174,41 @@ func (w *Writer) Write(r *Row) bool {
 	return taken
 }
 
-// weight is about how much memory a row takes, what everyone has left out.
+// weight is about how much memory a row takes, what everyone has left out. Most
+// of it is as large as the client likes.
 func weight(r *Row) int64 {
 	n := len(r.Text) + 8*len(r.BlockHashes)
+	n += len(r.RequestID) + len(r.XRequestID) + len(r.SessionID) + len(r.ParentSessionID)
+	if h := r.Hints; h != nil {
+		n += int(unsafe.Sizeof(*h)) + length(h.PrefixID) + length(h.CacheTTL)
+	}
+	if c := r.Constraints; c != nil {
+		n += int(unsafe.Sizeof(*c)) + 8*len(c.AllowedWorkerIDs) + len(c.RouterConfigOverride)
+		for _, taint := range c.RequiredTaints {
+			n += int(unsafe.Sizeof(taint)) + len(taint)
+		}
+		for taint := range c.PreferredTaints {
+			n += 2*int(unsafe.Sizeof(taint)) + len(taint) // with its number and a place in the table
+		}
+	}
 	for i := range r.Attempts {
-		if routing := r.Attempts[i].Routing; routing != nil {
-			n += len(routing.Candidates) * int(unsafe.Sizeof(nvext.Candidate{}))
+		routing := r.Attempts[i].Routing
+		if routing == nil {
+			continue
+		}
+		n += len(routing.Candidates) * int(unsafe.Sizeof(nvext.Candidate{}))
+		for k := range routing.Candidates {
+			n += len(routing.Candidates[k].Terms) * int(unsafe.Sizeof(nvext.Term{}))
 		}
 	}
 	return int64(n)
+}
+
+func length(s *string) int {
+	if s == nil {
+		return 0
+	}
+	return len(*s)
 }
 
 // Close writes what is queued and closes the file. It waits for that no longer
@@ -208,7 +244,7 @@ func (w *Writer) run() {
 		case r, ok := <-w.rows:
 			if !ok {
 				w.flush()
-				if err := w.closeFile(); err != nil && w.err == nil {
+				if err := w.out.close(); err != nil && w.err == nil {
 					w.fail(err)
 				}
 				return
@@ -226,11 +262,21 @@ func (w *Writer) run() {
 	}
 }
 
+// errLongRow is a row that no reader would take.
+var errLongRow = errors.New("longer than a line may be")
+
 // add puts a row into the batch and writes the batch when it is full.
 func (w *Writer) add(r *Row) {
 	w.queued.Add(-weight(r))
 	before := len(w.batch)
 	batch, err := r.AppendJSON(w.batch)
+	for err == nil && len(batch)-before > w.opts.maxLine {
+		if !r.shorten() {
+			err = errLongRow
+			break
+		}
+		batch, err = r.AppendJSON(batch[:before])
+	}
 	if err != nil {
 		// Not the disk's fault: only this row is lost.
 		call(w.opts.Dropped, 1)
@@ -263,7 +309,7 @@ func (w *Writer) flush() {
 		w.frame = w.encoder.EncodeAll(data, w.frame[:0])
 		data = w.frame
 	}
-	err := w.put(data)
+	err := w.out.put(data)
 	w.batch, w.pending = w.batch[:0], 0
 	if cap(w.batch) > 4*maxBatch { // after a huge row
 		w.batch, w.frame = nil, nil
@@ -291,204 +337,18 @@ func (w *Writer) fail(err error) {
 	}
 }
 
-// put appends data to the file, all of it or nothing, after looking whether it is
-// time for another file.
-func (w *Writer) put(data []byte) error {
-	size, err := w.size()
+// rotated hears whether files can be put aside.
+func (w *Writer) rotated(err error) {
 	if err != nil {
-		return err
+		err = fmt.Errorf("trace: %w: %w", err, ErrRotate)
 	}
-	if limit := w.opts.MaxBytes; limit > 0 && size > 0 && size+int64(len(data)) > limit {
-		if err := w.rotate(); err != nil {
-			return err
-		}
-		size = 0
+	if w.opts.OnError != nil {
+		w.opts.OnError(err)
 	}
-	if _, err := w.file.Write(data); err != nil {
-		// What was written of it would spoil what comes after. Where it cannot be
-		// cut off, openFile will find it.
-		_ = w.file.Truncate(size)
-		_ = w.closeFile()
-		return err
-	}
-	return nil
-}
-
-// size returns the size of the file, which is open afterwards.
-func (w *Writer) size() (int64, error) {
-	if w.file != nil {
-		ours, err := w.file.Stat()
-		if err != nil {
-			_ = w.closeFile()
-			return 0, err
-		}
-		theirs, err := os.Stat(w.opts.Path)
-		if err == nil && os.SameFile(ours, theirs) {
-			return ours.Size(), nil
-		}
-		// It was moved or removed.
-		if err := w.closeFile(); err != nil {
-			return 0, err
-		}
-	}
-	if err := w.openFile(); err != nil {
-		return 0, err
-	}
-	info, err := w.file.Stat()
-	if err != nil {
-		_ = w.closeFile()
-		return 0, err
-	}
-	return info.Size(), nil
-}
-
-// openFile opens the file. One that ends in the middle of a row, because a crash
-// cut it off, is put aside: nothing may follow that.
-func (w *Writer) openFile() error {
-	f, err := w.open(w.opts.Path)
-	if err != nil {
-		return err
-	}
-	w.file = f
-	whole, err := w.whole()
-	if err != nil {
-		_ = w.closeFile()
-		return err
-	}
-	if !whole {
-		return w.rotate()
-	}
-	return nil
-}
-
-// whole reports whether the file can be appended to.
-func (w *Writer) whole() (bool, error) {
-	info, err := w.file.Stat()
-	if err != nil {
-		return false, err
-	}
-	size := info.Size()
-	if !info.Mode().IsRegular() || size == 0 {
-		return true, nil
-	}
-	if w.encoder != nil {
-		return wholeFrames(w.file, size)
-	}
-	var last [1]byte
-	if _, err := w.file.ReadAt(last[:], size-1); err != nil {
-		return false, err
-	}
-	return last[0] == '\n', nil
-}
-
-// rotate puts the file aside and opens a new one.
-func (w *Writer) rotate() error {
-	if err := w.closeFile(); err != nil {
-		return err
-	}
-	if err := putAside(w.opts.Path, w.opts.MaxFiles); err != nil {
-		return fmt.Errorf("put %s aside: %w", w.opts.Path, err)
-	}
-	f, err := w.open(w.opts.Path)
-	if err != nil {
-		return err
-	}
-	w.file = f
-	return nil
-}
-
-func (w *Writer) closeFile() error {
-	if w.file == nil {
-		return nil
-	}
-	f := w.file
-	w.file = nil
-	return f.Close()
 }
 
 func call(f func(int), n int) {
 	if f != nil {
 		f(n)
 	}
-}
-
-const zstdSuffix = ".zst"
-
-// asideName returns the name of the nth file that was put aside, 1 the newest.
-func asideName(path string, n int) string {
-	base, compressed := strings.CutSuffix(path, zstdSuffix)
-	if compressed {
-		return fmt.Sprintf("%s.%d%s", base, n, zstdSuffix)
-	}
-	return fmt.Sprintf("%s.%d", path, n)
-}
-
-// putAside makes path the newest of the files put aside, and removes those beyond
-// keep; 0 keeps all.
-func putAside(path string, keep int) error {
-	count := 0
-	for {
-		if _, err := os.Lstat(asideName(path, count+1)); errors.Is(err, fs.ErrNotExist) {
-			break
-		} else if err != nil {
-			return err
-		}
-		count++
-	}
-	for ; keep > 0 && count >= keep; count-- {
-		if err := os.Remove(asideName(path, count)); err != nil {
-			return err
-		}
-	}
-	for n := count; n > 0; n-- {
-		if err := os.Rename(asideName(path, n), asideName(path, n+1)); err != nil {
-			return err
-		}
-	}
-	return os.Rename(path, asideName(path, 1))
-}
-
-// wholeFrames reports whether a file is nothing but complete zstd frames. It
-// reads their headers only.
-func wholeFrames(r io.ReaderAt, size int64) (bool, error) {
-	var buf [zstd.HeaderMaxSize]byte
-	for at := int64(0); at < size; {
-		n, err := r.ReadAt(buf[:min(int64(len(buf)), size-at)], at)
-		if err != nil && !errors.Is(err, io.EOF) {
-			return false, err
-		}
-		var h zstd.Header
-		if h.Decode(buf[:n]) != nil {
-			return false, nil
-		}
-		at += int64(h.HeaderSize)
-		if h.Skippable {
-			at += int64(h.SkippableSize)
-			continue
-		}
-		for last := false; !last; {
-			var b [3]byte
-			if at+3 > size {
-				return false, nil
-			}
-			if _, err := r.ReadAt(b[:], at); err != nil {
-				return false, err
-			}
-			const rle = 1
-			block := int64(b[0]) | int64(b[1])<<8 | int64(b[2])<<16
-			last = block&1 != 0
-			length := block >> 3
-			if block>>1&3 == rle {
-				length = 1
-			}
-			at += 3 + length
-		}
-		if h.HasCheckSum {
-			at += 4
-		}
-		if at > size {
-			return false, nil
-		}
-	}
-	return true, nil
 }

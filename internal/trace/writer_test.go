@@ -236,7 +236,7 @@ func TestWriterFullQueueOfText(t *testing.T) {
 		w.Write(row(0))
 		time.Sleep(FlushEvery)
 		synctest.Wait()
-		text := strings.Repeat("x", maxQueued/4)
+		text := strings.Repeat("x", maxQueued/4-100)
 		taken := 0
 		for i := 1; i <= 10; i++ {
 			r := row(i)
@@ -474,51 +474,82 @@ func TestWriterForeignRotation(t *testing.T) {
 	})
 }
 
-// What a crash cut off is put aside, as it is.
+// What a crash left of a row is cut off, and rows follow those before it.
 func TestWriterTornFile(t *testing.T) {
 	for _, name := range []string{"trace.jsonl", "trace.jsonl.zst"} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), name)
-			w := mustOpen(t, Options{Path: path})
-			for i := range 5 {
-				w.Write(row(i))
+			for part := range 2 { // of a frame each
+				w := mustOpen(t, Options{Path: path})
+				for i := range 3 {
+					w.Write(row(3*part + i))
+				}
+				mustClose(t, w)
 			}
-			mustClose(t, w)
 			whole, err := os.ReadFile(path)
 			if err != nil {
 				t.Fatal(err)
 			}
-			whole = append(whole, whole...)
-			for cut := 1; cut < len(whole); cut += 1 + len(whole)/40 {
+			for cut := range len(whole) + 1 {
 				torn := whole[:len(whole)-cut]
 				if err := os.WriteFile(path, torn, 0o600); err != nil {
 					t.Fatal(err)
 				}
-				_ = os.Remove(asideName(path, 1))
-				w := mustOpen(t, Options{Path: path})
-				w.Write(row(7))
-				mustClose(t, w)
-				aside, err := os.ReadFile(asideName(path, 1))
-				boundary := cut == len(whole)/2
-				if !strings.HasSuffix(name, ".zst") {
-					boundary = torn[len(torn)-1] == '\n'
-				}
-				if boundary {
-					if err == nil {
-						t.Errorf("cut by %d: a whole file was put aside", cut)
+				left := bytes.Count(torn, []byte("\n"))
+				if strings.HasSuffix(name, ".zst") {
+					end, err := lastFrame(bytes.NewReader(torn), int64(len(torn)))
+					if err != nil {
+						t.Fatal(err)
 					}
-					continue
+					left = 0
+					if end > 0 {
+						left = 3
+					}
+					if end == int64(len(whole)) {
+						left = 6
+					}
 				}
-				if err != nil || !bytes.Equal(aside, torn) {
-					t.Errorf("cut by %d: %d bytes were put aside, want %d: %v", cut, len(aside), len(torn), err)
+				w := mustOpen(t, Options{Path: path})
+				w.Write(row(left))
+				mustClose(t, w)
+				wantIDs(t, path, 0, left+1)
+				if _, err := os.Stat(asideName(path, 1)); err == nil {
+					t.Fatalf("cut by %d: something was put aside", cut)
 				}
-				wantIDs(t, path, 7, 8)
 			}
 		})
 	}
 }
 
-func TestWholeFrames(t *testing.T) {
+// What is not the beginning of a row is nobody's to throw away.
+func TestWriterForeignFile(t *testing.T) {
+	first, err := row(0).AppendJSON(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range map[string]string{
+		"trace.jsonl":      "a diary without end",
+		"rows.jsonl":       string(first) + "\x00\x00\x00\x00",
+		"long.jsonl":       string(rowStart) + strings.Repeat("x", MaxLine),
+		"trace.jsonl.zst":  "a diary",
+		"skipped.zst":      "\x50\x2a\x4d\x18\x09\x00\x00\x00ab",
+		"rows, a line.zst": string(first),
+	} {
+		path := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(path, []byte(data), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		w := mustOpen(t, Options{Path: path})
+		w.Write(row(7))
+		mustClose(t, w)
+		wantIDs(t, path, 7, 8)
+		if aside, err := os.ReadFile(asideName(path, 1)); err != nil || string(aside) != data {
+			t.Errorf("%s: %d bytes were put aside, want %d: %v", name, len(aside), len(data), err)
+		}
+	}
+}
+
+func TestLastFrame(t *testing.T) {
 	enc, err := zstd.NewWriter(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -528,32 +559,30 @@ func TestWholeFrames(t *testing.T) {
 		noise[i] = byte(mix(uint64(i)))
 	}
 	skippable := []byte{0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 1, 2, 3}
-	for name, data := range map[string][]byte{
-		"nothing":           nil,
-		"short":             enc.EncodeAll([]byte("short"), nil),
-		"runs of a byte":    enc.EncodeAll(make([]byte, 300<<10), nil),
-		"not compressible":  enc.EncodeAll(noise, nil),
-		"several":           enc.EncodeAll(noise[:1000], enc.EncodeAll([]byte("x"), nil)),
-		"one to be skipped": enc.EncodeAll([]byte("x"), skippable),
+	for name, frames := range map[string][][]byte{
+		"nothing":           {nil},
+		"short":             {enc.EncodeAll([]byte("short"), nil)},
+		"runs of a byte":    {enc.EncodeAll(make([]byte, 300<<10), nil)},
+		"not compressible":  {enc.EncodeAll(noise, nil)},
+		"several":           {enc.EncodeAll([]byte("x"), nil), enc.EncodeAll(noise[:1000], nil)},
+		"one to be skipped": {skippable, enc.EncodeAll([]byte("x"), nil)},
+		"ends in one":       {enc.EncodeAll([]byte("x"), nil), skippable},
 	} {
-		whole, err := wholeFrames(bytes.NewReader(data), int64(len(data)))
-		if !whole || err != nil {
-			t.Errorf("%s: %v, %v", name, whole, err)
+		data := bytes.Join(frames, nil)
+		before := int64(len(data) - len(frames[len(frames)-1]))
+		check := func(data []byte, want int64) {
+			t.Helper()
+			if end, err := lastFrame(bytes.NewReader(data), int64(len(data))); end != want || err != nil {
+				t.Errorf("%s, %d bytes: %d, %v, want %d", name, len(data), end, err, want)
+			}
 		}
+		check(data, int64(len(data)))
 		for _, cut := range []int{1, 3, 4, 5, 9} {
-			if cut >= len(data) {
-				continue
-			}
-			torn := data[:len(data)-cut]
-			if whole, err := wholeFrames(bytes.NewReader(torn), int64(len(torn))); whole || err != nil {
-				t.Errorf("%s without its last %d bytes: %v, %v", name, cut, whole, err)
+			if int64(cut) < int64(len(data))-before {
+				check(data[:len(data)-cut], before)
 			}
 		}
-		if garbage := append(bytes.Clone(data), "garbage and more"...); true {
-			if whole, err := wholeFrames(bytes.NewReader(garbage), int64(len(garbage))); whole || err != nil {
-				t.Errorf("%s with garbage: %v, %v", name, whole, err)
-			}
-		}
+		check(append(bytes.Clone(data), "garbage and more"...), int64(len(data)))
 	}
 }
 
