@@ -2,6 +2,7 @@ package stator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 
@@ -29,10 +30,13 @@ func (r *recorder) open() error {
 		Written:  r.metrics.TraceRows,
 		Dropped:  r.metrics.TraceRowsDropped,
 		OnError: func(err error) {
-			if err != nil {
-				r.log.Error("trace cannot be written, rows are dropped", "error", err)
-			} else {
+			switch {
+			case err == nil:
 				r.log.Info("trace is written again")
+			case errors.Is(err, trace.ErrRotate):
+				r.log.Warn("trace file cannot be put aside", "error", err)
+			default:
+				r.log.Error("trace cannot be written, rows are dropped", "error", err)
 			}
 		},
 	})
@@ -45,6 +49,9 @@ func (r *recorder) open() error {
 
 // Write hands a row over without waiting for the disk.
 func (r *recorder) Write(row *trace.Row) bool { return r.writer != nil && r.writer.Write(row) }
+
+// Do has something done before the rows that are written later.
+func (r *recorder) Do(f func(), bytes int64) bool { return r.writer != nil && r.writer.Do(f, bytes) }
 
 // close writes what is left.
 func (r *recorder) close() error {

@@ -36,7 +36,8 @@ func (c canned) Close()                      {}
 // discard is a trace that is not kept.
 type discard struct{}
 
-func (discard) Write(*trace.Row) bool { return true }
+func (discard) Write(*trace.Row) bool     { return true }
+func (discard) Do(f func(), _ int64) bool { return true }
 
 // BenchmarkGenerate is what a request costs in our own code, without sockets.
 func BenchmarkGenerate(b *testing.B) {

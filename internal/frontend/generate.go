@@ -228,11 +228,12 @@ func (c *call) releaseBody(resp *engine.Response) {
 	c.free(c.held)
 	c.held = 0
 	raw := c.req.Raw()
+	kept := c.hashLater()
 	c.req.Object = openai.Object{}
 	c.req.Messages, c.req.Prompt, c.req.NvExt = nil, nil, nil
 	c.prompt.IDs, c.prompt.Text = nil, nil
 	c.edits = nil
-	if resp.Sent != nil && resp.Sent() {
+	if !kept && resp.Sent != nil && resp.Sent() {
 		giveBuffer(raw)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/stator-ai/stator/internal/metrics"
 	"github.com/stator-ai/stator/internal/openai"
 	"github.com/stator-ai/stator/internal/router"
 	"github.com/stator-ai/stator/internal/tokenize"
@@ -24,50 +25,41 @@ const (
 // tokenized.
 const bytesPerToken = 4
 
-// tokenize finds the prompt's token ids when something depends on them, or for
-// the trace, which never makes a request fail.
+// tokenize finds the prompt's token ids when something depends on them.
 func (c *call) tokenize() error {
 	needed := c.needsTokens()
-	if !needed && !c.rowNeedsTokens() {
+	if c.ext != nil && c.ext.TokenData != nil && (needed || c.row != nil) {
+		c.prompt = tokenize.Result{IDs: c.ext.TokenData, Source: tokenize.Client}
+	}
+	if !needed {
 		return nil
 	}
-	err := c.findTokens()
-	if err == nil && needed {
-		err = c.checkContext()
-	}
-	if err != nil && !needed && c.ctx.Err() == nil {
-		c.prompt, err = tokenize.Result{}, nil
+	if src := c.source(); src != nil && c.prompt.Source == tokenize.None {
+		select {
+		case c.encoders <- struct{}{}:
+			defer func() { <-c.encoders }()
+		case <-c.ctx.Done():
+			return c.cancelled()
+		}
+		var err error
+		if c.prompt, err = src.encode(); err != nil {
+			return err
+		}
 	}
 	if c.row != nil && c.prompt.Source != tokenize.None {
 		c.row.TokenizedMS = trace.MS(time.Since(c.received))
 	}
-	return err
+	return c.checkContext()
 }
 
-// findTokens takes the prompt's token ids from the request or makes them, if the
-// model's tokenizer is known.
-func (c *call) findTokens() error {
-	if c.ext != nil && c.ext.TokenData != nil {
-		c.prompt = tokenize.Result{IDs: c.ext.TokenData, Source: tokenize.Client}
-		return nil
-	}
+// source returns what the prompt's tokens can be made of, nil if the model's
+// tokenizer is not known.
+func (c *call) source() *promptSource {
 	tok, renderer := builtin(c.model.Tokenizer)
 	if tok == nil || c.req.Messages == nil && c.req.Prompt == nil { // embeddings stand in for a prompt
 		return nil
 	}
-	if err := c.req.CheckUTF8(); err != nil {
-		return err
-	}
-	select {
-	case c.encoders <- struct{}{}:
-		defer func() { <-c.encoders }()
-	case <-c.ctx.Done():
-		return c.cancelled()
-	}
-	if c.endpoint == openai.Chat {
-		return c.renderChat(tok, renderer)
-	}
-	return c.encodePrompts(tok)
+	return &promptSource{endpoint: c.endpoint, req: *c.req, tok: tok, renderer: renderer, metrics: c.metrics}
 }
 
 // needsTokens reports whether the request's ids are worth their cost: they are
@@ -88,51 +80,70 @@ func builtin(name string) (tokenize.Tokenizer, tokenize.Renderer) {
 	return nil, nil
 }
 
-func (c *call) renderChat(tok tokenize.Tokenizer, renderer tokenize.Renderer) error {
+// promptSource is a request's prompt before it is tokenized. It holds on to the
+// body.
+type promptSource struct {
+	endpoint openai.Endpoint
+	req      openai.Request
+	tok      tokenize.Tokenizer
+	renderer tokenize.Renderer
+	metrics  *metrics.Set
+}
+
+// encode makes tokens of the prompt.
+func (p *promptSource) encode() (tokenize.Result, error) {
+	if err := p.req.CheckUTF8(); err != nil {
+		return tokenize.Result{}, err
+	}
+	if p.endpoint == openai.Chat {
+		return p.renderChat()
+	}
+	return p.encodePrompts()
+}
+
+func (p *promptSource) renderChat() (tokenize.Result, error) {
 	start := time.Now()
-	var p tokenize.Prompt
-	err := renderer.Render(&p, tokenize.Chat{
-		Messages:           c.req.Messages,
-		Tools:              c.req.Get("tools"),
-		NoGenerationPrompt: string(c.req.Get("add_generation_prompt")) == "false",
-		ContinueFinal:      c.req.Get("continue_final_message").True(),
+	var out tokenize.Prompt
+	err := p.renderer.Render(&out, tokenize.Chat{
+		Messages:           p.req.Messages,
+		Tools:              p.req.Get("tools"),
+		NoGenerationPrompt: string(p.req.Get("add_generation_prompt")) == "false",
+		ContinueFinal:      p.req.Get("continue_final_message").True(),
 	})
 	if err != nil {
-		return &openai.Error{Code: openai.CodeInvalidValue, Param: "messages", Message: err.Error()}
+		return tokenize.Result{}, &openai.Error{Code: openai.CodeInvalidValue, Param: "messages", Message: err.Error()}
 	}
-	c.metrics.Templated(time.Since(start))
+	p.metrics.Templated(time.Since(start))
 	start = time.Now()
-	ids, err := p.AppendIDs(nil, tok)
+	ids, err := out.AppendIDs(nil, p.tok)
 	if err != nil {
-		return &openai.Error{Code: openai.CodeInvalidValue, Param: "messages", Message: err.Error()}
+		return tokenize.Result{}, &openai.Error{Code: openai.CodeInvalidValue, Param: "messages", Message: err.Error()}
 	}
-	c.metrics.Tokenized(time.Since(start))
-	c.prompt = tokenize.Result{IDs: ids, Text: p.Text, Fingerprint: tok.Fingerprint(), Source: tokenize.Local}
-	return nil
+	p.metrics.Tokenized(time.Since(start))
+	return tokenize.Result{IDs: ids, Text: out.Text, Fingerprint: p.tok.Fingerprint(), Source: tokenize.Local}, nil
 }
 
 // encodePrompts tokenizes the prompts of a completion request, one after another
 // when there are several.
-func (c *call) encodePrompts(tok tokenize.Tokenizer) error {
+func (p *promptSource) encodePrompts() (tokenize.Result, error) {
 	start := time.Now()
 	var ids []uint32
-	for i, p := range c.req.Batch() {
-		if text, ok := p.Text(); ok {
+	for i, v := range p.req.Batch() {
+		if text, ok := v.Text(); ok {
 			var err error
-			if ids, err = tok.Encode(ids, []byte(text), true); err != nil {
-				return &openai.Error{Code: openai.CodeInvalidValue, Param: fmt.Sprintf("prompt[%d]", i), Message: err.Error()}
+			if ids, err = p.tok.Encode(ids, []byte(text), true); err != nil {
+				return tokenize.Result{}, &openai.Error{Code: openai.CodeInvalidValue, Param: fmt.Sprintf("prompt[%d]", i), Message: err.Error()}
 			}
 			continue
 		}
-		_ = p.Elements(func(id openai.Value) bool {
+		_ = v.Elements(func(id openai.Value) bool {
 			n, _ := id.Uint()
 			ids = append(ids, uint32(n))
 			return true
 		})
 	}
-	c.metrics.Tokenized(time.Since(start))
-	c.prompt = tokenize.Result{IDs: ids, Fingerprint: tok.Fingerprint(), Source: tokenize.Local}
-	return nil
+	p.metrics.Tokenized(time.Since(start))
+	return tokenize.Result{IDs: ids, Fingerprint: p.tok.Fingerprint(), Source: tokenize.Local}, nil
 }
 
 // checkContext refuses a prompt that leaves no room for an answer.

@@ -14,10 +14,14 @@ import (
 	"github.com/stator-ai/stator/nvext"
 )
 
-// RowWriter takes the rows of the request trace; a *[trace.Writer] is one. Write
-// is called from many goroutines, must not block, and owns the row.
+// RowWriter takes the rows of the request trace; a *[trace.Writer] is one. Its
+// methods are called from many goroutines and must not block.
 type RowWriter interface {
+	// Write takes a row over, and calls its Prepare before it looks at it.
 	Write(*trace.Row) bool
+	// Do calls f in a goroutine of its own, before the rows that are written
+	// later, and reports whether it will. Until then f keeps so many bytes alive.
+	Do(f func(), bytes int64) bool
 }
 
 // row is what a request leaves in the trace. Every request that was let in leaves
@@ -28,6 +32,7 @@ type row struct {
 	trace.Row
 	held    int64 // bytes of the body budget that its text takes
 	counted bool  // the answer's tokens were counted, by us or by the engine
+	late    *latePrompt
 }
 
 // Why an attempt failed.
@@ -112,15 +117,6 @@ func (c *call) describeRow() {
 	}
 }
 
-// rowNeedsTokens reports whether to tokenize the prompt for the trace. One that is
-// plainly longer than the model can take will not run: hardly a token takes more
-// than 16 bytes of JSON.
-func (c *call) rowNeedsTokens() bool {
-	const most = 16
-	limit := c.model.ContextLength
-	return c.row != nil && (limit <= 0 || len(c.req.Messages)+len(c.req.Prompt) <= most*limit)
-}
-
 // maxCount is the largest count that is worth its digits.
 const maxCount = 1 << 31
 
@@ -192,11 +188,73 @@ func (c *call) hashPrompt(blockSize int) {
 	if limit := c.model.ContextLength; limit > 0 && len(c.prompt.IDs) > limit {
 		return
 	}
-	blocks := make([]kv.Block, 0, len(c.prompt.IDs)/blockSize)
-	blocks = kv.AppendBlocks(blocks, kv.HashSeed(r.Adapter, c.cacheSalt()), c.prompt.IDs, blockSize)
-	r.BlockSize, r.BlockHashes = blockSize, make(trace.Hashes, len(blocks))
+	r.BlockSize, r.BlockHashes = blockSize, hashBlocks(kv.HashSeed(r.Adapter, c.cacheSalt()), c.prompt.IDs, blockSize)
+}
+
+func hashBlocks(seed uint64, ids []uint32, blockSize int) trace.Hashes {
+	blocks := make([]kv.Block, 0, len(ids)/blockSize)
+	blocks = kv.AppendBlocks(blocks, seed, ids, blockSize)
+	out := make(trace.Hashes, len(blocks))
 	for i, b := range blocks {
-		r.BlockHashes[i] = b.ID
+		out[i] = b.ID
+	}
+	return out
+}
+
+// latePrompt is what the trace wants to know of a prompt that was not tokenized
+// for any other reason. It is found out by the trace's own goroutine, while the
+// engine answers: nobody waits for it.
+type latePrompt struct {
+	tokens    tokenize.Result
+	several   bool // prompts, which have no hashes
+	blockSize int
+	hashes    trace.Hashes
+}
+
+// hashLater has the prompt tokenized and hashed for the trace, and reports whether
+// that keeps the body. A request whose answer has begun has a prompt that is worth
+// it.
+func (c *call) hashLater() bool {
+	r := c.row
+	if r == nil || c.prompt.Source != tokenize.None {
+		return false
+	}
+	src := c.source()
+	if src == nil {
+		return false
+	}
+	late := &latePrompt{several: r.Prompts > 0, blockSize: c.placement.BlockSize()}
+	seed := kv.HashSeed(r.Adapter, c.cacheSalt())
+	if !c.cfg.Trace.Do(func() { late.find(src, seed) }, int64(len(c.req.Raw()))) {
+		return false
+	}
+	r.late = late
+	return true
+}
+
+func (l *latePrompt) find(src *promptSource, seed uint64) {
+	var err error
+	if l.tokens, err = src.encode(); err != nil {
+		l.tokens = tokenize.Result{} // the engine understands it better
+		return
+	}
+	if !l.several && l.blockSize > 0 {
+		l.hashes = hashBlocks(seed, l.tokens.IDs, l.blockSize)
+	}
+}
+
+// fill puts it into the row, after find and in the same goroutine.
+func (l *latePrompt) fill(r *trace.Row) {
+	if l.tokens.Source == tokenize.None {
+		return
+	}
+	r.InputTokens, r.InputGuessed = len(l.tokens.IDs), false
+	r.TokenSource, r.Tokenizer = l.tokens.Source.String(), l.tokens.Fingerprint
+	if r.Text != "" && l.tokens.Text != nil {
+		r.Text = string(l.tokens.Text)
+	}
+	if len(l.hashes) > 0 {
+		r.BlockSize, r.BlockHashes = l.blockSize, l.hashes
 	}
 }
 
@@ -326,6 +384,9 @@ func (c *call) closeRow() {
 	if r.counted {
 		n := c.tokens // the row must not keep the call
 		r.OutputTokens = &n
+	}
+	if r.late != nil {
+		r.Prepare = r.late.fill
 	}
 	c.cfg.Trace.Write(&r.Row)
 }

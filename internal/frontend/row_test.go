@@ -31,7 +31,16 @@ type rowLog struct {
 	rows []*trace.Row
 }
 
+func (l *rowLog) Do(f func(), _ int64) bool {
+	f()
+	return true
+}
+
 func (l *rowLog) Write(r *trace.Row) bool {
+	if r.Prepare != nil {
+		r.Prepare(r)
+		r.Prepare = nil
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.rows = append(l.rows, r)
@@ -294,10 +303,7 @@ func pretty(t *testing.T, r *trace.Row) string {
 func TestRowBlocks(t *testing.T) {
 	var rows rowLog
 	rg := newRig(t, rigConfig{
-		front: Config{Trace: &rows}, fault: answers(200, "application/json", whole),
-		wrap: func(e engine.Engine) engine.Engine {
-			return plainEngine{Engine: e, tokenizer: tokenize.Bytes{}.Fingerprint()}
-		},
+		front: Config{Trace: &rows}, fault: answers(200, "application/json", whole), wrap: withBytes,
 	})
 	text := "a prompt that has four blocks and a rest"
 	for _, salt := range []string{"", `,"cache_salt":"s1"`, `,"cache_salt":"s0","nvext":{"cache_salt":"s1"}`} {
@@ -320,36 +326,88 @@ func TestRowBlocks(t *testing.T) {
 	}
 }
 
-// TestRowWithoutBlocks: what no engine ran has no hashes, and what none could run
-// is not even tokenized for the trace.
+// TestRowWithoutBlocks: what no engine ran has no hashes and is not even tokenized
+// for the trace.
 func TestRowWithoutBlocks(t *testing.T) {
-	const context = 1000
 	for _, c := range []struct {
 		name   string
 		prompt string
 		fault  func(http.ResponseWriter, *http.Request, http.Handler)
 		hashes int
-		guess  bool
 	}{
-		{"ran", strings.Repeat("x", context), answers(200, "application/json", whole), context / 8, false},
-		{"refused", strings.Repeat("x", 100), answers(400, "application/json", `{"message":"no"}`), 0, false},
-		{"beyond the context", strings.Repeat("x", context+1), answers(200, "application/json", whole), 0, false},
-		{"in escapes", strings.Repeat(`\u0041`, context), answers(200, "application/json", whole), context / 8, false},
-		{"as long as it may be", strings.Repeat("x", 16*context-2), answers(200, "application/json", whole), 0, false},
-		{"far beyond the context", strings.Repeat("x", 16*context), answers(200, "application/json", whole), 0, true},
+		{"ran", strings.Repeat("x", 1000), answers(200, "application/json", whole), 125},
+		{"in escapes", strings.Repeat(`\u0041`, 1000), answers(200, "application/json", whole), 125},
+		{"refused", strings.Repeat("x", 1000), answers(400, "application/json", `{"message":"no"}`), 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var rows rowLog
-			rg := newRig(t, rigConfig{front: Config{Trace: &rows}, fault: c.fault, wrap: func(e engine.Engine) engine.Engine {
-				return plainEngine{Engine: e, tokenizer: tokenize.Bytes{}.Fingerprint()}
-			}})
+			rg := newRig(t, rigConfig{front: Config{Trace: &rows}, fault: c.fault, wrap: withBytes})
 			rg.post(t, textPath, `{"model":"m","prompt":"`+c.prompt+`"}`)
 			rg.drain(t)
 			r := rows.all()[0]
-			if len(r.BlockHashes) != c.hashes || (r.BlockSize > 0) != (c.hashes > 0) || r.InputGuessed != c.guess || (r.TokenizedMS == nil) != c.guess {
+			if len(r.BlockHashes) != c.hashes || (r.BlockSize > 0) != (c.hashes > 0) || r.InputGuessed != (c.hashes == 0) {
 				t.Errorf("%d hashes of %d tokens, guessed %v: %s", len(r.BlockHashes), r.BlockSize, r.InputGuessed, pretty(t, r))
 			}
 		})
+	}
+}
+
+// withBytes gives an engine the byte tokenizer.
+func withBytes(e engine.Engine) engine.Engine {
+	return plainEngine{Engine: e, tokenizer: tokenize.Bytes{}.Fingerprint()}
+}
+
+// busyTrace is a trace that has no time for now, or never.
+type busyTrace struct {
+	rowLog
+	refuses bool
+	todo    []func()
+}
+
+func (b *busyTrace) Do(f func(), bytes int64) bool {
+	if !b.refuses {
+		b.todo = append(b.todo, f)
+	}
+	return !b.refuses
+}
+
+func (b *busyTrace) Write(r *trace.Row) bool {
+	b.rows = append(b.rows, r)
+	return true
+}
+
+// TestRowKeepsNobodyWaiting: a request is answered before its prompt is looked at
+// for the trace, and also when it never is.
+func TestRowKeepsNobodyWaiting(t *testing.T) {
+	for _, refuses := range []bool{false, true} {
+		rows := &busyTrace{refuses: refuses}
+		rg := newRig(t, rigConfig{front: Config{Trace: rows}, fault: answers(200, "application/json", whole), wrap: withBytes})
+		for i := range 3 { // more than one, so that a buffer used again would show
+			rg.post(t, textPath, `{"model":"m","prompt":"`+strings.Repeat(string(rune('a'+i)), 64)+`"}`)
+		}
+		rg.drain(t)
+		for _, f := range rows.todo {
+			f()
+		}
+		if len(rows.rows) != 3 || len(rows.todo) != 3 && !refuses {
+			t.Fatalf("%d rows, %d to do", len(rows.rows), len(rows.todo))
+		}
+		for i, r := range rows.rows {
+			if r.Prepare != nil {
+				r.Prepare(r)
+			}
+			if refuses {
+				if r.BlockHashes != nil || !r.InputGuessed {
+					t.Errorf("row %d knows its prompt: %s", i, pretty(t, r))
+				}
+				continue
+			}
+			ids, _ := tokenize.Bytes{}.Encode(nil, []byte(strings.Repeat(string(rune('a'+i)), 64)), true)
+			want := kv.AppendBlocks(nil, kv.HashSeed("", ""), ids, 8)
+			if len(r.BlockHashes) != 8 || r.BlockHashes[7] != want[7].ID || r.InputTokens != 64 {
+				t.Errorf("row %d has another prompt: %s", i, pretty(t, r))
+			}
+		}
 	}
 }
 

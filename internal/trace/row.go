@@ -121,6 +121,10 @@ type Row struct {
 	ErrorCode string `json:"error_code,omitzero"`
 	// Status is the HTTP status that the client got; 0 if none was sent.
 	Status int `json:"status"`
+
+	// Prepare, if not nil, is called with the row before it is encoded, by the
+	// goroutine that writes.
+	Prepare func(*Row) `json:"-"`
 }
 
 // Outcome is how a request ended.

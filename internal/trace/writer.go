@@ -53,7 +53,9 @@ type Options struct {
 	Written, Dropped func(rows int)
 	// OnError is called when writing begins to fail, and with nil when it works
 	// again. It is called with an [ErrRotate] when a file cannot be put aside, and
-	// with nil when that works again; no rows are lost meanwhile. It may be nil.
+	// with nil when that works again; no rows are lost meanwhile. It is called
+	// with [ErrBehind] when the queue is full, from the goroutine that has a row
+	// too many. It may be nil, and must not block.
 	OnError func(error)
 
 	maxLine int // of rows; 0 means [MaxLine]
@@ -63,6 +65,9 @@ type Options struct {
 // reach the file, which grows beyond its limit; putting it aside is tried again
 // each time it has grown by a tenth of that.
 var ErrRotate = errors.New("the file grows on")
+
+// ErrBehind says that rows come faster than they are written.
+var ErrBehind = errors.New("trace: rows come faster than they are written")
 
 // Writer appends rows to a file, one JSON object per line. It is safe for
 // concurrent use, and owns a goroutine that ends with [Writer.Close].
@@ -83,9 +88,11 @@ var ErrRotate = errors.New("the file grows on")
 // that ends in something else is put aside.
 type Writer struct {
 	opts   Options
-	rows   chan *Row
+	items  chan item
 	queued atomic.Int64 // bytes of the rows in the channel, about
 	done   chan struct{}
+
+	behind atomic.Bool // rows were dropped since the last flush that worked
 
 	mu     sync.RWMutex // held for reading while a row is sent
 	closed bool
@@ -124,7 +131,7 @@ func openWriter(opts Options, open func(string) (file, error)) (*Writer, error) 
 	}
 	opts.Queue = cmp.Or(opts.Queue, 1024)
 	opts.maxLine = cmp.Or(opts.maxLine, MaxLine)
-	w := &Writer{opts: opts, rows: make(chan *Row, opts.Queue), done: make(chan struct{})}
+	w := &Writer{opts: opts, items: make(chan item, opts.Queue), done: make(chan struct{})}
 	w.out = output{
 		path:       opts.Path,
 		maxBytes:   opts.MaxBytes,
@@ -151,27 +158,48 @@ func openWriter(opts Options, open func(string) (file, error)) (*Writer, error) 
 // Path returns the name of the file, with what was added to it.
 func (w *Writer) Path() string { return w.opts.Path }
 
+// item is something in the queue: a row, or something to do.
+type item struct {
+	row   *Row
+	do    func()
+	bytes int64 // about how much memory it takes
+}
+
 // Write hands a row over, which then belongs to the writer. It never blocks, and
 // reports whether the row was taken; one that was not is counted as dropped.
 func (w *Writer) Write(r *Row) bool {
-	size := weight(r)
-	w.mu.RLock()
-	taken := false
-	if !w.closed && w.queued.Add(size) <= maxQueued {
-		select {
-		case w.rows <- r:
-			taken = true
-		default:
-		}
-	}
-	if !taken && !w.closed {
-		w.queued.Add(-size)
-	}
-	w.mu.RUnlock()
+	taken := w.enqueue(item{row: r, bytes: weight(r)})
 	if !taken {
 		call(w.opts.Dropped, 1)
 	}
 	return taken
+}
+
+// Do has the writer's goroutine call f, before it looks at any row that is written
+// after Do. It never blocks, and reports whether f will be called, which is not so
+// when the queue is full; f keeps about so many bytes alive until then.
+func (w *Writer) Do(f func(), bytes int64) bool {
+	return w.enqueue(item{do: f, bytes: bytes})
+}
+
+func (w *Writer) enqueue(it item) bool {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	if w.closed {
+		return false
+	}
+	if w.queued.Add(it.bytes) <= maxQueued {
+		select {
+		case w.items <- it:
+			return true
+		default:
+		}
+	}
+	w.queued.Add(-it.bytes)
+	if it.row != nil && !w.behind.Swap(true) && w.opts.OnError != nil {
+		w.opts.OnError(ErrBehind)
+	}
+	return false
 }
 
 // weight is about how much memory a row takes, what everyone has left out. Most
@@ -218,7 +246,7 @@ func (w *Writer) Close(ctx context.Context) error {
 	w.mu.Lock()
 	if !w.closed {
 		w.closed = true
-		close(w.rows)
+		close(w.items)
 	}
 	w.mu.Unlock()
 	select {
@@ -241,7 +269,7 @@ func (w *Writer) run() {
 	timer.Stop()
 	for {
 		select {
-		case r, ok := <-w.rows:
+		case it, ok := <-w.items:
 			if !ok {
 				w.flush()
 				if err := w.out.close(); err != nil && w.err == nil {
@@ -249,10 +277,15 @@ func (w *Writer) run() {
 				}
 				return
 			}
+			w.queued.Add(-it.bytes)
+			if it.do != nil {
+				it.do()
+				continue
+			}
 			if w.pending == 0 {
 				timer.Reset(FlushEvery)
 			}
-			w.add(r)
+			w.add(it.row)
 			if w.pending == 0 {
 				timer.Stop()
 			}
@@ -267,7 +300,9 @@ var errLongRow = errors.New("longer than a line may be")
 
 // add puts a row into the batch and writes the batch when it is full.
 func (w *Writer) add(r *Row) {
-	w.queued.Add(-weight(r))
+	if r.Prepare != nil {
+		r.Prepare(r)
+	}
 	before := len(w.batch)
 	batch, err := r.AppendJSON(w.batch)
 	for err == nil && len(batch)-before > w.opts.maxLine {
@@ -319,7 +354,7 @@ func (w *Writer) flush() {
 		w.fail(err)
 		return
 	}
-	if w.err != nil {
+	if behind := w.behind.Swap(false); behind || w.err != nil {
 		w.err = nil
 		if w.opts.OnError != nil {
 			w.opts.OnError(nil)
