@@ -82,12 +82,13 @@ type EngineConfig struct {
 // SimConfig describes simulated engines, all alike and serving one model. They
 // have the worker ids 1 to Engines.
 type SimConfig struct {
-	// Engines is their number. Default 0.
+	// Engines is their number, up to 4096 with up to 65536 ranks together. Default
+	// 0.
 	Engines int `koanf:"engines"`
 	// Model is the name of the model they serve. Default "stator-sim".
 	Model string `koanf:"model"`
-	// Adapters are the names of the LoRA adapters they serve beside it. None by
-	// default.
+	// Adapters are the names of the LoRA adapters they serve beside it, up to 1024.
+	// None by default.
 	Adapters []string `koanf:"adapters"`
 	// Kind is the engine whose scheduler and metrics they have: vllm or sglang.
 	// Default vllm.
@@ -100,32 +101,80 @@ type SimConfig struct {
 	// each request takes the times TTFT and ITL, whatever else runs, and with
 	// instant no time; nothing is cached then. Default linear.
 	Profile string `koanf:"profile"`
-	// Speedup divides the times of a modelled engine, above 0. Default 1.
+	// Speedup divides the times of a modelled engine: at least 1e-6, or 0 for no
+	// delay, with which batches, queue and cache are as modelled and passes take no
+	// time. Default 1.
 	Speedup float64 `koanf:"speedup"`
+	// DecodeSpeedup divides the decode part of a pass once more, at least 1e-6.
+	// Default 1.
+	DecodeSpeedup float64 `koanf:"decode_speedup"`
 	// TTFT is the time to the first token with profile fixed. Default not set,
 	// which is 50ms.
 	TTFT *time.Duration `koanf:"ttft"`
 	// ITL is the time between two tokens with profile fixed. Default not set,
 	// which is 5ms.
 	ITL *time.Duration `koanf:"itl"`
-	// ContextLength is the longest prompt and answer together, in tokens.
+	// ContextLength is the longest prompt and answer together, 2 to 2^30 tokens.
 	// Default 32768.
 	ContextLength int `koanf:"context_length"`
-	// BlockSize is the number of tokens in a KV block. Default 16.
+	// BlockSize is the number of tokens in a KV block, 1 to 65536; a modelled vllm
+	// needs 2. Default 16.
 	BlockSize int `koanf:"block_size"`
-	// TotalKVBlocks is the number of KV blocks of one rank. Default 16384.
+	// TotalKVBlocks is the number of KV blocks of one rank, 1 to 2^24; modelled
+	// engines have at most 2^26 together. Default 16384.
 	TotalKVBlocks int `koanf:"total_kv_blocks"`
-	// MaxNumBatchedTokens is the number of tokens one rank computes in a step.
-	// Default 8192.
+	// MaxNumBatchedTokens is the number of tokens one rank computes in a step, 1 to
+	// 2^30; with kind sglang, that of prompt tokens, in full blocks. Default 8192.
 	MaxNumBatchedTokens int `koanf:"max_num_batched_tokens"`
-	// MaxNumSeqs is the number of requests one rank computes in a step. Default
-	// 256.
+	// MaxNumSeqs is the number of requests one rank computes in a step, 1 to 2^30.
+	// Default 256.
 	MaxNumSeqs int `koanf:"max_num_seqs"`
-	// Ranks is the number of data-parallel ranks of each engine. Default 1.
+	// Ranks is the number of data-parallel ranks of each engine, 1 to 1024. Default
+	// 1.
 	Ranks int `koanf:"ranks"`
+	// PrefixCaching finds blocks of equal prefixes again. Default true.
+	PrefixCaching bool `koanf:"prefix_caching"`
+	// ChunkedPrefill computes a long prompt in several steps, beside answers;
+	// without it a prompt waits until it fits into a step as a whole. Default true.
+	ChunkedPrefill bool `koanf:"chunked_prefill"`
+	// Watermark is the share of the blocks that stays free when a request is
+	// admitted beside others, 0 to below 1. Default 0.
+	Watermark float64 `koanf:"watermark"`
+	// Preemption says which request of a vllm loses its blocks when they run out:
+	// lifo for the one admitted last, fifo for the first. Default lifo.
+	Preemption string `koanf:"preemption"`
+	// DraftTokens is the number of tokens that a vllm speculates in each decode
+	// step, 0 to 5. Default 0.
+	DraftTokens int `koanf:"draft_tokens"`
+	// DraftAcceptance is the probability of each speculated token to be right if
+	// those before it were: up to 5, and no fewer than DraftTokens. Default 0.85,
+	// 0.3, 0, 0, 0.
+	DraftAcceptance []float64 `koanf:"draft_acceptance"`
+	// Rules are the scheduler's: current for those of today's engines, mocker for
+	// those of the mock engine in NVIDIA Dynamo 1.1.0 with its flaws, for comparison
+	// with numbers obtained there, and mocker-gated for the same with requests that
+	// wait until there is room. Default current.
+	Rules string `koanf:"rules"`
+	// SchedulePolicy is the order in which an sglang admits requests: fifo or fcfs
+	// for that of arrival, lpm for the longest cached prefix first. Default fifo.
+	SchedulePolicy string `koanf:"schedule_policy"`
+	// MaxPrefillTokens is the number of prompt tokens an sglang computes in a step,
+	// 1 to 2^30, beyond which it admits no further prompt. Default 16384.
+	MaxPrefillTokens int `koanf:"max_prefill_tokens"`
+	// ClipMaxNewTokens is the number of tokens, 1 to 2^30, that an sglang reserves
+	// at most for one answer. Default 4096.
+	ClipMaxNewTokens int `koanf:"clip_max_new_tokens"`
+	// ScheduleConservativeness scales the share of the tokens still to come that an
+	// sglang reserves for running answers, above 0 and up to 1. Default 1.
+	ScheduleConservativeness float64 `koanf:"schedule_conservativeness"`
 	// VirtualTime runs modelled engines on a clock that does not wait: it goes on
 	// to the request_timestamp_ms of each request's nvext, and to the end with
-	// POST /sim/drain. Default false.
+	// POST /sim/drain. Requests must be received in the order of their timestamps;
+	// one that comes late arrives when it is received. POST /sim/drain?requests=N
+	// waits until N requests were received and then lets the clock go, so that none
+	// still on its way is left out. What comes of the same requests is the same each
+	// time only with router.mode round-robin and one rank per engine: other choices
+	// go by load, which the router sees in wall time. Default false.
 	VirtualTime bool `koanf:"virtual_time"`
 }
 
@@ -242,8 +291,10 @@ type TraceConfig struct {
 	// Out is the file, appended to if it exists. Empty, the default, records
 	// nothing.
 	Out string `koanf:"out"`
-	// MaxBytes is the size at which the file is put aside as OUT.1 and a new one
-	// begun; 0 is never. Default 1GiB.
+	// MaxBytes is the size on disk at which the file is put aside and a new one
+	// begun; 0 is never. The file put aside last has 1 in its name, trace.jsonl.1
+	// for trace.jsonl and trace.jsonl.1.zst for trace.jsonl.zst, the one before 2,
+	// and so on. Default 1GiB.
 	MaxBytes Size `koanf:"max_bytes"`
 	// MaxFiles is how many files that were put aside are kept, the newest; 0 is
 	// all. Default 8.
@@ -304,16 +355,26 @@ func DefaultConfig() Config {
 	return Config{
 		Listen: "127.0.0.1:8000",
 		Sim: SimConfig{
-			Model:               "stator-sim",
-			Kind:                "vllm",
-			Profile:             "linear",
-			Speedup:             1,
-			ContextLength:       32768,
-			BlockSize:           16,
-			TotalKVBlocks:       16384,
-			MaxNumBatchedTokens: 8192,
-			MaxNumSeqs:          256,
-			Ranks:               1,
+			Model:                    "stator-sim",
+			Kind:                     "vllm",
+			Profile:                  "linear",
+			Speedup:                  1,
+			DecodeSpeedup:            1,
+			ContextLength:            32768,
+			BlockSize:                16,
+			TotalKVBlocks:            16384,
+			MaxNumBatchedTokens:      8192,
+			MaxNumSeqs:               256,
+			Ranks:                    1,
+			PrefixCaching:            true,
+			ChunkedPrefill:           true,
+			Preemption:               "lifo",
+			DraftAcceptance:          []float64{0.85, 0.3, 0, 0, 0},
+			Rules:                    "current",
+			SchedulePolicy:           "fifo",
+			MaxPrefillTokens:         16384,
+			ClipMaxNewTokens:         4096,
+			ScheduleConservativeness: 1,
 		},
 		Router: RouterConfig{
 			Mode:           "round-robin",

@@ -2,10 +2,13 @@ package stator
 
 import (
 	"errors"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"math"
+	"os"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"strings"
@@ -31,6 +34,15 @@ func TestDefaultConfigIsValid(t *testing.T) {
 }
 
 func TestValidate(t *testing.T) {
+	measured, garbled := filepath.Join(t.TempDir(), "measured.json"), filepath.Join(t.TempDir(), "garbled.npz")
+	for file, text := range map[string]string{
+		measured: `{"prefill_isl":[0,9],"prefill_ttft_ms":[1,2],"decode_active_kv_tokens":[0,9],"decode_context_length":[0,9],"decode_itl":[[1,1],[2,2]]}`,
+		garbled:  "garbled",
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, tt := range []struct {
 		name   string
 		change func(*Config)
@@ -74,29 +86,143 @@ func TestValidate(t *testing.T) {
 			c.Sim.Profile, c.Sim.TTFT, c.Sim.ITL = "fixed", new(time.Duration(0)), new(time.Second)
 		}, nil},
 		{"instant simulation", func(c *Config) { c.Sim.Profile = "instant" }, nil},
-		{"simulation by measurements", func(c *Config) { c.Sim.Profile, c.Sim.Kind, c.Sim.BlockSize = "mine.npz", "sglang", 1 }, nil},
+		{"simulation by measurements", func(c *Config) { c.Sim.Profile, c.Sim.Kind, c.Sim.BlockSize = measured, "sglang", 1 }, nil},
+		{"measurements that are not there", func(c *Config) { c.Sim.Profile = "none.npz" },
+			[]Problem{{"sim.profile", "open none.npz: no such file or directory"}}},
+		{"measurements that are none", func(c *Config) { c.Sim.Profile = garbled },
+			[]Problem{{"sim.profile", garbled + ": simengine: table: expected a JSON object or an NPZ archive"}}},
 		{"empty simulation", func(c *Config) {
 			c.Sim = SimConfig{Engines: -1, Profile: "fixed", TTFT: new(time.Duration(-1)), ITL: new(time.Duration(-1))}
 		}, []Problem{
 			{"sim.engines", "expected a number from 0 to 4096, got -1"},
 			{"sim.model", "expected the name of a model"},
 			{"sim.kind", `expected vllm or sglang, got ""`},
-			{"sim.speedup", "expected a number above 0, got 0; for no delay at all there is profile instant"},
+			{"sim.decode_speedup", "expected a number of at least 1e-06, got 0"},
 			{"sim.ttft", "expected at least 0s, got -1ns"},
 			{"sim.itl", "expected at least 0s, got -1ns"},
-			{"sim.context_length", "expected at least 2, got 0"},
-			{"sim.block_size", "expected at least 1, got 0"},
-			{"sim.total_kv_blocks", "expected at least 1, got 0"},
-			{"sim.max_num_batched_tokens", "expected at least 1, got 0"},
-			{"sim.max_num_seqs", "expected at least 1, got 0"},
-			{"sim.ranks", "expected at least 1, got 0"},
+			{"sim.context_length", "expected a number from 2 to 1073741824, got 0"},
+			{"sim.block_size", "expected a number from 1 to 65536, got 0"},
+			{"sim.max_num_batched_tokens", "expected a number from 1 to 1073741824, got 0"},
+			{"sim.max_num_seqs", "expected a number from 1 to 1073741824, got 0"},
+			{"sim.total_kv_blocks", "expected a number from 1 to 16777216, got 0"},
+			{"sim.ranks", "expected a number from 1 to 1024, got 0"},
+			{"sim.preemption", `expected lifo or fifo, got ""`},
+			{"sim.rules", `expected current, mocker or mocker-gated, got ""`},
+			{"sim.schedule_policy", `expected fifo, fcfs or lpm, got ""`},
+			{"sim.max_prefill_tokens", "expected a number from 1 to 1073741824, got 0"},
+			{"sim.clip_max_new_tokens", "expected a number from 1 to 1073741824, got 0"},
+			{"sim.schedule_conservativeness", "expected a number above 0 and up to 1, got 0"},
+			{"sim.speedup", "expected with a modelled engine only, but the profile is fixed"},
+			{"sim.prefix_caching", "expected with a modelled engine only, but the profile is fixed"},
+			{"sim.chunked_prefill", "expected with a modelled engine only, but the profile is fixed"},
 		}},
+		{"a simulation as large as can be", func(c *Config) {
+			c.Sim.Engines, c.Sim.Ranks, c.Sim.TotalKVBlocks, c.Sim.BlockSize = 64, 1024, 1024, 65536
+			c.Sim.ContextLength, c.Sim.MaxNumBatchedTokens, c.Sim.MaxNumSeqs = 1<<30, 1<<30, 1<<30
+			c.Sim.Adapters = names(1024)
+		}, nil},
+		{"a simulation that is larger", func(c *Config) {
+			c.Sim.Ranks, c.Sim.TotalKVBlocks, c.Sim.BlockSize = 1e8, 1<<24+1, 65537
+			c.Sim.ContextLength, c.Sim.MaxNumBatchedTokens, c.Sim.MaxNumSeqs = 1<<30+1, math.MaxInt, math.MaxInt
+			c.Sim.Kind, c.Sim.MaxPrefillTokens, c.Sim.ClipMaxNewTokens = "sglang", math.MaxInt, math.MaxInt
+			c.Sim.Adapters = names(1025)
+		}, []Problem{
+			{"sim.adapters", "expected at most 1024, got 1025"},
+			{"sim.context_length", "expected a number from 2 to 1073741824, got 1073741825"},
+			{"sim.block_size", "expected a number from 1 to 65536, got 65537"},
+			{"sim.max_num_batched_tokens", "expected a number from 1 to 1073741824, got 9223372036854775807"},
+			{"sim.max_num_seqs", "expected a number from 1 to 1073741824, got 9223372036854775807"},
+			{"sim.total_kv_blocks", "expected a number from 1 to 16777216, got 16777217"},
+			{"sim.ranks", "expected a number from 1 to 1024, got 100000000"},
+			{"sim.total_kv_blocks", "expected at most 65536 with 1024 ranks in all, got 16777217"},
+			{"sim.max_prefill_tokens", "expected a number from 1 to 1073741824, got 9223372036854775807"},
+			{"sim.clip_max_new_tokens", "expected a number from 1 to 1073741824, got 9223372036854775807"},
+		}},
+		{"too many blocks together", func(c *Config) { c.Sim.Engines, c.Sim.Ranks, c.Sim.TotalKVBlocks = 4, 2, 1<<23+1 },
+			[]Problem{{"sim.total_kv_blocks", "expected at most 8388608 with 8 ranks in all, got 8388609"}}},
+		{"many blocks that nobody models", func(c *Config) { c.Sim.Profile, c.Sim.Ranks, c.Sim.TotalKVBlocks = "instant", 1024, 1<<24 }, nil},
+		{"too many ranks together", func(c *Config) { c.Sim.Engines, c.Sim.Ranks, c.Sim.Profile = 4096, 17, "instant" },
+			[]Problem{{"sim.ranks", "expected at most 16 with 4096 engines, got 17"}}},
 		{"times of a modelled engine", func(c *Config) { c.Sim.TTFT, c.Sim.ITL = new(time.Second), new(time.Second) }, []Problem{
 			{"sim.ttft", "expected with profile fixed only, but the profile is linear"},
 			{"sim.itl", "expected with profile fixed only, but the profile is linear"},
 		}},
-		{"unknown profile", func(c *Config) { c.Sim.Profile = "liner" },
-			[]Problem{{"sim.profile", `expected linear, polynomial, fixed, instant or a file that ends in .json or .npz, got "liner"`}}},
+		{"unknown profile, among others", func(c *Config) {
+			c.Sim.Profile, c.Sim.Speedup, c.Sim.TTFT = "liner", -1, new(time.Second)
+		}, []Problem{
+			{"sim.profile", `expected linear, polynomial, fixed, instant or a file that ends in .json or .npz, got "liner"`},
+			{"sim.speedup", "expected a number of at least 1e-06, or 0 for no delay, got -1"},
+			{"sim.ttft", "expected with profile fixed only, but the profile is liner"},
+		}},
+		{"no delay", func(c *Config) { c.Sim.Speedup = 0 }, nil},
+		{"as slow as can be", func(c *Config) { c.Sim.Speedup, c.Sim.DecodeSpeedup = 1e-6, 1e-6 }, nil},
+		{"slower", func(c *Config) { c.Sim.Speedup, c.Sim.DecodeSpeedup = 9e-7, 9e-7 }, []Problem{
+			{"sim.speedup", "expected a number of at least 1e-06, or 0 for no delay, got 9e-07"},
+			{"sim.decode_speedup", "expected a number of at least 1e-06, got 9e-07"},
+		}},
+		{"speedups that are no numbers", func(c *Config) { c.Sim.Speedup, c.Sim.DecodeSpeedup = math.NaN(), math.Inf(1) }, []Problem{
+			{"sim.speedup", "expected a number of at least 1e-06, or 0 for no delay, got NaN"},
+			{"sim.decode_speedup", "expected a number of at least 1e-06, got +Inf"},
+		}},
+		{"no delay in virtual time", func(c *Config) { c.Sim.Speedup, c.Sim.VirtualTime = 0, true },
+			[]Problem{{"sim.speedup", "expected a number above 0 in virtual time, where nothing would take any"}}},
+		{"speedup of nothing", func(c *Config) { c.Sim.Speedup, c.Sim.Profile = 10, "instant" },
+			[]Problem{{"sim.speedup", "expected with a modelled engine only, but the profile is instant"}}},
+		{"everything a vllm has", func(c *Config) {
+			c.Sim.PrefixCaching, c.Sim.ChunkedPrefill, c.Sim.Watermark, c.Sim.Preemption = false, false, 0.99, "fifo"
+			c.Sim.DecodeSpeedup, c.Sim.DraftTokens, c.Sim.DraftAcceptance = 2, 3, []float64{1, 0, 0.5}
+		}, nil},
+		{"everything an sglang has", func(c *Config) {
+			c.Sim.Kind, c.Sim.PrefixCaching, c.Sim.ChunkedPrefill, c.Sim.Watermark = "sglang", false, false, 0.5
+			c.Sim.DecodeSpeedup, c.Sim.Rules, c.Sim.SchedulePolicy = 2, "mocker", "lpm"
+			c.Sim.MaxPrefillTokens, c.Sim.ClipMaxNewTokens, c.Sim.ScheduleConservativeness = 1, 1, 0.5
+		}, nil},
+		{"settings of an sglang", func(c *Config) {
+			c.Sim.SchedulePolicy, c.Sim.MaxPrefillTokens = "lpm", 1024
+			c.Sim.ClipMaxNewTokens, c.Sim.ScheduleConservativeness = 1024, 0.5
+		}, []Problem{
+			{"sim.schedule_policy", "expected with kind sglang only, but the kind is vllm"},
+			{"sim.max_prefill_tokens", "expected with kind sglang only, but the kind is vllm"},
+			{"sim.clip_max_new_tokens", "expected with kind sglang only, but the kind is vllm"},
+			{"sim.schedule_conservativeness", "expected with kind sglang only, but the kind is vllm"},
+		}},
+		{"settings of a vllm", func(c *Config) { c.Sim.Kind, c.Sim.Preemption, c.Sim.DraftTokens = "sglang", "fifo", 1 }, []Problem{
+			{"sim.draft_tokens", "expected 0 unless the kind is vllm and the rules are current, got 1"},
+			{"sim.preemption", "expected with kind vllm only, but the kind is sglang"},
+		}},
+		{"settings of a model", func(c *Config) {
+			c.Sim.Profile, c.Sim.PrefixCaching, c.Sim.ChunkedPrefill, c.Sim.Watermark = "fixed", false, false, 0.1
+			c.Sim.Preemption, c.Sim.DecodeSpeedup, c.Sim.DraftTokens, c.Sim.Rules, c.Sim.MaxNumSeqs = "fifo", 2, 1, "current", 8
+		}, []Problem{
+			{"sim.decode_speedup", "expected with a modelled engine only, but the profile is fixed"},
+			{"sim.max_num_seqs", "expected with a modelled engine only, but the profile is fixed"},
+			{"sim.prefix_caching", "expected with a modelled engine only, but the profile is fixed"},
+			{"sim.chunked_prefill", "expected with a modelled engine only, but the profile is fixed"},
+			{"sim.watermark", "expected with a modelled engine only, but the profile is fixed"},
+			{"sim.preemption", "expected with a modelled engine only, but the profile is fixed"},
+			{"sim.draft_tokens", "expected with a modelled engine only, but the profile is fixed"},
+		}},
+		{"drafts by the mocker's rules", func(c *Config) { c.Sim.Rules, c.Sim.DraftTokens = "mocker-gated", 2 },
+			[]Problem{{"sim.draft_tokens", "expected 0 unless the kind is vllm and the rules are current, got 2"}}},
+		{"too many drafts", func(c *Config) { c.Sim.DraftTokens, c.Sim.DraftAcceptance = 6, make([]float64, 6) }, []Problem{
+			{"sim.draft_tokens", "expected a number from 0 to 5, got 6"},
+			{"sim.draft_acceptance", "expected at most 5 probabilities, got 6"},
+		}},
+		{"too few probabilities", func(c *Config) { c.Sim.DraftTokens, c.Sim.DraftAcceptance = 2, []float64{1.5} }, []Problem{
+			{"sim.draft_acceptance", "expected 2 probabilities, one for each of sim.draft_tokens, got 1"},
+			{"sim.draft_acceptance[0]", "expected a number from 0 to 1, got 1.5"},
+		}},
+		{"a scheduler that is none", func(c *Config) {
+			c.Sim.Watermark, c.Sim.Preemption, c.Sim.Rules, c.Sim.SchedulePolicy = 1, "random", "newest", "lifo"
+			c.Sim.DraftAcceptance, c.Sim.ScheduleConservativeness = []float64{0, math.NaN()}, math.NaN()
+		}, []Problem{
+			{"sim.watermark", "expected a share from 0 to below 1, got 1"},
+			{"sim.preemption", `expected lifo or fifo, got "random"`},
+			{"sim.rules", `expected current, mocker or mocker-gated, got "newest"`},
+			{"sim.draft_acceptance[1]", "expected a number from 0 to 1, got NaN"},
+			{"sim.schedule_policy", `expected fifo, fcfs or lpm, got "lifo"`},
+			{"sim.schedule_conservativeness", "expected a number above 0 and up to 1, got NaN"},
+		}},
 		{"a block of one token", func(c *Config) { c.Sim.BlockSize = 1 },
 			[]Problem{{"sim.block_size", "expected at least 2 for a modelled vllm, got 1"}}},
 		{"adapters", func(c *Config) { c.Sim.Adapters = []string{"a", "stator-sim", "a", ""} }, []Problem{
@@ -217,6 +343,15 @@ func TestValidate(t *testing.T) {
 	}
 }
 
+// names returns so many different names.
+func names(n int) []string {
+	out := make([]string, n)
+	for i := range out {
+		out[i] = fmt.Sprint("adapter-", i)
+	}
+	return out
+}
+
 func TestConfigErrorHasALinePerProblem(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.Log.Level, cfg.Strict, cfg.Drain.Timeout = "loud", true, -1
@@ -242,6 +377,9 @@ func TestWarnings(t *testing.T) {
 		{"nobody is admin", func(c *Config) { c.Keys = []KeyConfig{{Trusted: true}} },
 			[]string{"no API key has admin: true, so nobody can read /metrics or use the other admin routes"}},
 		{"text of no trace", func(c *Config) { c.Trace.Text = true }, []string{"trace.text records nothing without trace.out"}},
+		{"simulation that nobody runs", func(c *Config) { c.Sim.TotalKVBlocks, c.Sim.Adapters, c.Sim.Speedup = 1024, []string{}, 0 },
+			[]string{"sim.speedup, sim.total_kv_blocks: no effect without simulated engines, whose number is sim.engines or --sim"}},
+		{"simulation", func(c *Config) { c.Sim.Engines, c.Sim.TotalKVBlocks = 1, 1024 }, nil},
 		{"text of a trace", func(c *Config) { c.Trace.Text, c.Trace.Out = true, "trace.jsonl" }, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

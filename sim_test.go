@@ -197,3 +197,178 @@ func TestVirtualTime(t *testing.T) {
 		}
 	})
 }
+
+// TestSimSettingsReachTheEngine changes one setting after the other and looks at
+// what the simulated engines are told. Each is one that an engine can be made
+// with.
+func TestSimSettingsReachTheEngine(t *testing.T) {
+	modelled := func(change func(*simserver.Config)) simserver.Config {
+		cfg := simserver.Config{
+			Model: "stator-sim", Kind: simengine.VLLM,
+			ContextLength: 32768, BlockSize: 16, TotalBlocks: 16384, MaxBatchedTokens: 8192, Ranks: 1,
+			Engine: &simengine.Config{
+				Timing: simengine.Linear, Speedup: 1, DecodeSpeedup: 1, MaxSeqs: 256,
+				Rules: simengine.Current, Victim: simengine.Newest, Accept: []float64{0.85, 0.3, 0, 0, 0},
+			},
+		}
+		change(&cfg)
+		return cfg
+	}
+	sglang := func(change func(*simengine.SGLangConfig)) simserver.Config {
+		return modelled(func(c *simserver.Config) {
+			c.Kind = simengine.SGLang
+			c.Engine.SGLang = simengine.SGLangConfig{
+				Policy: simengine.FIFO, MaxPrefillTokens: 16384, ClipMaxNewTokens: 4096, Conservativeness: 1,
+			}
+			change(&c.Engine.SGLang)
+		})
+	}
+	bare := func(change func(*simserver.Config)) simserver.Config {
+		return modelled(func(c *simserver.Config) {
+			c.Engine = nil
+			change(c)
+		})
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(*SimConfig)
+		want   simserver.Config
+	}{
+		{"model", func(c *SimConfig) { c.Model = "m" }, modelled(func(c *simserver.Config) { c.Model = "m" })},
+		{"adapters", func(c *SimConfig) { c.Adapters = []string{"a"} }, modelled(func(c *simserver.Config) { c.Adapters = []string{"a"} })},
+		{"kind", func(c *SimConfig) { c.Kind = "sglang" }, sglang(func(*simengine.SGLangConfig) {})},
+		{"seed", func(c *SimConfig) { c.Seed = 7 }, modelled(func(c *simserver.Config) { c.Seed = 7 })},
+		{"profile", func(c *SimConfig) { c.Profile = "polynomial" }, modelled(func(c *simserver.Config) { c.Engine.Timing = simengine.Polynomial })},
+		{"speedup", func(c *SimConfig) { c.Speedup = 2 }, modelled(func(c *simserver.Config) { c.Engine.Speedup = 2 })},
+		{"no delay", func(c *SimConfig) { c.Speedup = 0 }, modelled(func(c *simserver.Config) {
+			c.Engine.Timing, c.Engine.Speedup = simengine.Fixed{}, 0
+		})},
+		{"decode_speedup", func(c *SimConfig) { c.DecodeSpeedup = 3 }, modelled(func(c *simserver.Config) { c.Engine.DecodeSpeedup = 3 })},
+		{"ttft", func(c *SimConfig) { c.Profile, c.TTFT = "fixed", new(time.Second) }, bare(func(c *simserver.Config) {
+			c.TTFT, c.ITL = time.Second, 5*time.Millisecond
+		})},
+		{"itl", func(c *SimConfig) { c.Profile, c.ITL = "fixed", new(time.Duration(0)) }, bare(func(c *simserver.Config) {
+			c.TTFT = 50 * time.Millisecond
+		})},
+		{"instant", func(c *SimConfig) { c.Profile = "instant" }, bare(func(*simserver.Config) {})},
+		{"context_length", func(c *SimConfig) { c.ContextLength = 99 }, modelled(func(c *simserver.Config) { c.ContextLength = 99 })},
+		{"block_size", func(c *SimConfig) { c.BlockSize = 32 }, modelled(func(c *simserver.Config) { c.BlockSize = 32 })},
+		{"total_kv_blocks", func(c *SimConfig) { c.TotalKVBlocks = 99 }, modelled(func(c *simserver.Config) { c.TotalBlocks = 99 })},
+		{"max_num_batched_tokens", func(c *SimConfig) { c.MaxNumBatchedTokens = 99 }, modelled(func(c *simserver.Config) { c.MaxBatchedTokens = 99 })},
+		{"max_num_seqs", func(c *SimConfig) { c.MaxNumSeqs = 9 }, modelled(func(c *simserver.Config) { c.Engine.MaxSeqs = 9 })},
+		{"ranks", func(c *SimConfig) { c.Ranks = 2 }, modelled(func(c *simserver.Config) { c.Ranks = 2 })},
+		{"prefix_caching", func(c *SimConfig) { c.PrefixCaching = false }, modelled(func(c *simserver.Config) { c.Engine.NoPrefixCaching = true })},
+		{"chunked_prefill", func(c *SimConfig) { c.ChunkedPrefill = false }, modelled(func(c *simserver.Config) { c.Engine.NoChunkedPrefill = true })},
+		{"watermark", func(c *SimConfig) { c.Watermark = 0.5 }, modelled(func(c *simserver.Config) { c.Engine.Watermark = 0.5 })},
+		{"preemption", func(c *SimConfig) { c.Preemption = "fifo" }, modelled(func(c *simserver.Config) { c.Engine.Victim = simengine.Oldest })},
+		{"draft_tokens", func(c *SimConfig) { c.DraftTokens = 5 }, modelled(func(c *simserver.Config) { c.Engine.Draft = 5 })},
+		{"draft_acceptance", func(c *SimConfig) { c.DraftTokens, c.DraftAcceptance = 1, []float64{1} }, modelled(func(c *simserver.Config) {
+			c.Engine.Draft, c.Engine.Accept = 1, []float64{1}
+		})},
+		{"rules mocker", func(c *SimConfig) { c.Rules = "mocker" }, modelled(func(c *simserver.Config) { c.Engine.Rules = simengine.Mocker })},
+		{"rules mocker-gated", func(c *SimConfig) { c.Rules = "mocker-gated" }, modelled(func(c *simserver.Config) { c.Engine.Rules = simengine.MockerGated })},
+		{"schedule_policy fcfs", func(c *SimConfig) { c.Kind, c.SchedulePolicy = "sglang", "fcfs" },
+			sglang(func(c *simengine.SGLangConfig) { c.Policy = simengine.FCFS })},
+		{"schedule_policy lpm", func(c *SimConfig) { c.Kind, c.SchedulePolicy = "sglang", "lpm" },
+			sglang(func(c *simengine.SGLangConfig) { c.Policy = simengine.LPM })},
+		{"max_prefill_tokens", func(c *SimConfig) { c.Kind, c.MaxPrefillTokens = "sglang", 9 },
+			sglang(func(c *simengine.SGLangConfig) { c.MaxPrefillTokens = 9 })},
+		{"clip_max_new_tokens", func(c *SimConfig) { c.Kind, c.ClipMaxNewTokens = "sglang", 9 },
+			sglang(func(c *simengine.SGLangConfig) { c.ClipMaxNewTokens = 9 })},
+		{"schedule_conservativeness", func(c *SimConfig) { c.Kind, c.ScheduleConservativeness = "sglang", 0.25 },
+			sglang(func(c *simengine.SGLangConfig) { c.Conservativeness = 0.25 })},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			cfg := DefaultConfig()
+			tt.change(&cfg.Sim)
+			if err := cfg.Validate(); err != nil {
+				t.Fatal(err)
+			}
+			got, err := cfg.Sim.server()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(tt.want, got); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+			server, err := simserver.New(got)
+			if err != nil {
+				t.Fatal(err)
+			}
+			server.Close()
+		})
+	}
+}
+
+// TestSimDefaults compares the defaults that are written down here with those of
+// the engine model.
+func TestSimDefaults(t *testing.T) {
+	for _, kind := range []simengine.Kind{simengine.VLLM, simengine.SGLang} {
+		sim := DefaultConfig().Sim
+		sim.Kind = string(kind)
+		cfg, err := sim.server()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.Engine.Kind, cfg.Engine.Blocks, cfg.Engine.BlockSize = kind, 8, 16
+		ours, err := simengine.New(*cfg.Engine)
+		if err != nil {
+			t.Fatal(err)
+		}
+		theirs, err := simengine.New(simengine.Config{Kind: kind, Blocks: 8, BlockSize: 16})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(theirs.Config(), ours.Config()); d != "" {
+			t.Errorf("%s (-model +here):\n%s", kind, d)
+		}
+	}
+}
+
+// TestNoDelay has the cache and the batches of a modelled engine, and none of its
+// time.
+func TestNoDelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := inMemory(t, func(c *Config) { c.Sim.Speedup = 0 })
+		messages := []map[string]string{message("user", strings.Repeat("Go on. ", 100))}
+		start := time.Now()
+		cold, warm := chat(t, client, messages, 40), chat(t, client, messages, 40)
+		if d := time.Since(start); d != 0 {
+			t.Errorf("it took %v", d)
+		}
+		if cold.tokens != 40 || cold.cached != 0 || warm.cached != (warm.prompt-1)/16*16 || warm.text != cold.text {
+			t.Errorf("cold: %+v\nwarm: %+v", cold, warm)
+		}
+	})
+}
+
+// TestSimScheduling sees settings of the scheduler in what clients see.
+func TestSimScheduling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		// The prompt is full blocks, so that its last token makes a difference.
+		text := strings.Repeat("Go on. ", 100)
+		first := chat(t, inMemory(t, func(*Config) {}), []map[string]string{message("user", text)}, 1)
+		messages := []map[string]string{message("user", text+strings.Repeat("x", 16-first.prompt%16))}
+		twice := func(change func(*SimConfig)) (took time.Duration, second said) {
+			client := inMemory(t, func(c *Config) { change(&c.Sim) })
+			start := time.Now()
+			chat(t, client, messages, 40)
+			second = chat(t, client, messages, 40)
+			return time.Since(start), second
+		}
+		usual, _ := twice(func(*SimConfig) {})
+		if _, got := twice(func(c *SimConfig) { c.PrefixCaching = false }); got.cached != 0 {
+			t.Errorf("without a cache %d tokens were found in it", got.cached)
+		}
+		if got, _ := twice(func(c *SimConfig) { c.DraftTokens, c.DraftAcceptance = 1, []float64{1} }); got > usual*2/3 {
+			t.Errorf("two tokens at a time took %v, one %v", got, usual)
+		}
+		if got, _ := twice(func(c *SimConfig) { c.DecodeSpeedup = 4 }); got > usual*2/3 {
+			t.Errorf("decoding four times as fast took %v instead of %v", got, usual)
+		}
+		// Engines compute the last token of a prompt in any case, the mocker does not.
+		if _, got := twice(func(c *SimConfig) { c.Rules = "mocker" }); got.cached != got.prompt || got.prompt%16 != 0 {
+			t.Errorf("the mocker found %d tokens of %d", got.cached, got.prompt)
+		}
+	})
+}

@@ -14,8 +14,6 @@ import (
 	"github.com/stator-ai/stator/internal/engine/openaihttp"
 	"github.com/stator-ai/stator/internal/kv"
 	"github.com/stator-ai/stator/internal/router"
-	"github.com/stator-ai/stator/internal/simengine"
-	"github.com/stator-ai/stator/internal/simserver"
 )
 
 // ConfigError lists everything that is wrong with a configuration.
@@ -44,8 +42,9 @@ func (e *ConfigError) Error() string {
 }
 
 // Validate reports every setting that a server could not work with, as a
-// *[ConfigError], or nil. It opens no file and no socket. A configuration
-// without engines is valid.
+// *[ConfigError], or nil. It reads the profile of simulated engines if that is a
+// file, and opens no other file and no socket. A configuration without engines is
+// valid.
 func (c *Config) Validate() error {
 	var v validator
 	v.listeners(c)
@@ -81,6 +80,9 @@ func (c *Config) Warnings() []string {
 	}
 	if c.Trace.Text && c.Trace.Out == "" {
 		out = append(out, "trace.text records nothing without trace.out")
+	}
+	if keys := c.Sim.changed(); c.Sim.Engines == 0 && len(keys) > 0 {
+		out = append(out, strings.Join(keys, ", ")+": no effect without simulated engines, whose number is sim.engines or --sim")
 	}
 	return out
 }
@@ -121,6 +123,12 @@ func (v *validator) atLeast(key string, got, low time.Duration) {
 func (v *validator) positive(key string, got time.Duration) {
 	if got <= 0 {
 		v.add(key, "expected more than 0, got %v", got)
+	}
+}
+
+func (v *validator) intBetween(key string, got, low, high int) {
+	if got < low || got > high {
+		v.add(key, "expected a number from %d to %d, got %d", low, high, got)
 	}
 }
 
@@ -204,65 +212,6 @@ func redacted(raw string) string {
 		return "something else"
 	}
 	return strconv.Quote(u.Redacted())
-}
-
-// maxSim bounds the simulated engines of one process.
-const maxSim = 4096
-
-func (v *validator) sim(c *Config) {
-	s := &c.Sim
-	if s.Engines < 0 || s.Engines > maxSim {
-		v.add("sim.engines", "expected a number from 0 to %d, got %d", maxSim, s.Engines)
-	}
-	if s.Model == "" {
-		v.add("sim.model", "expected the name of a model")
-	}
-	for i, name := range s.Adapters {
-		if name == "" || name == s.Model || slices.Contains(s.Adapters[:i], name) {
-			v.add(fmt.Sprintf("sim.adapters[%d]", i), "expected a name of its own, got %q", name)
-		}
-	}
-	v.oneOf("sim.kind", s.Kind, string(simengine.VLLM), string(simengine.SGLang))
-	v.profile(s)
-	if s.VirtualTime && len(c.Keys) > 0 {
-		v.add("sim.virtual_time", "expected no API keys with it: everybody sets the clock")
-	}
-	v.intAtLeast("sim.context_length", s.ContextLength, 2)
-	v.intAtLeast("sim.block_size", s.BlockSize, 1)
-	v.intAtLeast("sim.total_kv_blocks", s.TotalKVBlocks, 1)
-	v.intAtLeast("sim.max_num_batched_tokens", s.MaxNumBatchedTokens, 1)
-	v.intAtLeast("sim.max_num_seqs", s.MaxNumSeqs, 1)
-	v.intAtLeast("sim.ranks", s.Ranks, 1)
-}
-
-// profile checks the timing of simulated engines.
-func (v *validator) profile(s *SimConfig) {
-	p := simserver.Profile(s.Profile)
-	if err := p.Check(); err != nil {
-		v.add("sim.profile", "%v", err)
-		return
-	}
-	if !(s.Speedup > 0) || math.IsInf(s.Speedup, 1) {
-		v.add("sim.speedup", "expected a number above 0, got %v; for no delay at all there is profile %s", s.Speedup, simserver.Instant)
-	}
-	for _, f := range []struct {
-		key   string
-		value *time.Duration
-	}{{"sim.ttft", s.TTFT}, {"sim.itl", s.ITL}} {
-		switch {
-		case f.value == nil:
-		case p != simserver.Fixed:
-			v.add(f.key, "expected with profile %s only, but the profile is %s", simserver.Fixed, p)
-		default:
-			v.atLeast(f.key, *f.value, 0)
-		}
-	}
-	if s.VirtualTime && !p.Modelled() {
-		v.add("sim.virtual_time", "expected a profile with a modelled engine, but the profile is %s", p)
-	}
-	if p.Modelled() && s.Kind == string(simengine.VLLM) && s.BlockSize == 1 {
-		v.add("sim.block_size", "expected at least 2 for a modelled vllm, got 1")
-	}
 }
 
 func (v *validator) router(r *RouterConfig) {

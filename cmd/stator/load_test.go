@@ -234,6 +234,9 @@ func normal(cfg stator.Config) stator.Config {
 	if len(cfg.Sim.Adapters) == 0 {
 		cfg.Sim.Adapters = nil
 	}
+	if len(cfg.Sim.DraftAcceptance) == 0 {
+		cfg.Sim.DraftAcceptance = nil
+	}
 	if len(cfg.Keys) == 0 {
 		cfg.Keys = nil
 	}

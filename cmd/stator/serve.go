@@ -75,7 +75,7 @@ The first SIGINT or SIGTERM lets running requests end, the second does not.`,
 	s.add("sim-seed", "sim.seed", "`NUMBER` that changes the simulated text")
 	s.add("sim-profile", "sim.profile", "how long simulated engines take, `PROFILE`: linear, polynomial, fixed, instant or a file").
 		choices(cmd, "linear", "polynomial", "fixed", "instant")
-	s.add("sim-speedup", "sim.speedup", "`FACTOR` by which modelled engines are faster")
+	s.add("sim-speedup", "sim.speedup", "`FACTOR` by which modelled engines are faster; 0 for no delay")
 	s.add("sim-ttft", "sim.ttft", "`TIME` to the first simulated token, with the profile fixed (default 50ms)")
 	s.add("sim-itl", "sim.itl", "`TIME` between simulated tokens, with the profile fixed (default 5ms)")
 	s.add("sim-block-size", "sim.block_size", "`TOKENS` in a simulated KV block")
@@ -121,7 +121,11 @@ The first SIGINT or SIGTERM lets running requests end, the second does not.`,
 		for _, w := range cfg.Warnings() {
 			fmt.Fprintln(stderr, "warning:", w)
 		}
-		return serve(cmd.Context(), cfg, cmd.OutOrStdout(), stderr)
+		err = serve(cmd.Context(), cfg, cmd.OutOrStdout(), stderr)
+		if fs.Changed("trace-out") {
+			err = traceError(err, cfg.Trace.Out)
+		}
+		return err
 	}
 	return cmd
 }
@@ -133,10 +137,6 @@ var errNoEngines = errors.New(`nothing to serve: name an engine, or simulate som
 
 // serve runs a server until a signal ends it.
 func serve(ctx context.Context, cfg stator.Config, stdout, stderr io.Writer) error {
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	defer signal.Stop(signals)
-
 	v, _ := buildVersion()
 	log := newLogger(stderr, cfg.Log)
 	// The trace exporter reports its troubles to one handler per process.
@@ -145,6 +145,9 @@ func serve(ctx context.Context, cfg stator.Config, stdout, stderr io.Writer) err
 	if err != nil {
 		return err
 	}
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(signals)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	started := make(chan error, 1)
@@ -192,6 +195,15 @@ func listenError(err error, adminListen string) error {
 		flag = "--admin-listen"
 	}
 	return fmt.Errorf("cannot listen on %s: the address is in use; choose another with %s", op.Addr, flag)
+}
+
+// traceError names the flag in an error about the file it asked for.
+func traceError(err error, out string) error {
+	var path *os.PathError
+	if !errors.As(err, &path) || path.Path != out && path.Path != out+".zst" {
+		return err
+	}
+	return fmt.Errorf("configuration: --trace-out: %w", err)
 }
 
 // newLogger returns the log that cfg describes.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net"
 	"net/http"
 	"os"
@@ -23,8 +22,7 @@ import (
 )
 
 func simCommand() *cobra.Command {
-	defaults := stator.DefaultConfig().Sim
-	f := simFlags{cfg: simserver.Config{Worker: 1}}
+	f := simFlags{sim: stator.DefaultConfig().Sim}
 	cmd := &cobra.Command{
 		Use:   "sim",
 		Short: "Run one simulated engine",
@@ -43,31 +41,33 @@ request takes the same time, whatever else runs, and nothing is cached.`,
 			if err := f.check(cmd.Flags()); err != nil {
 				return &usageError{err: err, hint: true}
 			}
-			if err := f.resolve(); err != nil {
+			cfg, err := f.resolve()
+			if err != nil {
 				return err
 			}
-			return simulate(cmd.Context(), f.listen, f.cfg, cmd.OutOrStdout())
+			return simulate(cmd.Context(), f.listen, cfg, cmd.OutOrStdout())
 		},
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.StringVar(&f.listen, "listen", "127.0.0.1:8100", "`HOST:PORT` to serve on")
-	fs.StringVar(&f.cfg.Model, "model", defaults.Model, "`NAME` of the model")
-	fs.StringArrayVar(&f.cfg.Adapters, "adapter", nil, "`NAME` of a LoRA adapter to serve as well; repeat for more")
-	fs.StringVar(&f.kind, "kind", defaults.Kind, "engine to be like, `KIND`: vllm or sglang")
-	fs.Uint64Var(&f.cfg.Seed, "seed", defaults.Seed, "`NUMBER` that changes the text")
-	fs.StringVar(&f.profile, "profile", defaults.Profile, "how long it takes, `PROFILE`: linear, polynomial, fixed, instant or a file")
+	sim := &f.sim
+	fs.StringVar(&sim.Model, "model", sim.Model, "`NAME` of the model")
+	fs.StringArrayVar(&sim.Adapters, "adapter", nil, "`NAME` of a LoRA adapter to serve as well; repeat for more")
+	fs.StringVar(&sim.Kind, "kind", sim.Kind, "engine to be like, `KIND`: vllm or sglang")
+	fs.Uint64Var(&sim.Seed, "seed", sim.Seed, "`NUMBER` that changes the text")
+	fs.StringVar(&sim.Profile, "profile", sim.Profile, "how long it takes, `PROFILE`: linear, polynomial, fixed, instant or a file")
 	fs.BoolVar(&f.instant, "instant", false, "the profile without any delay")
-	fs.Float64Var(&f.speedup, "speedup", defaults.Speedup, "`FACTOR` by which the modelled engine is faster")
-	fs.DurationVar(&f.cfg.TTFT, "ttft", 0, "`TIME` to the first token, with the profile fixed (default 50ms)")
-	fs.DurationVar(&f.cfg.ITL, "itl", 0, "`TIME` between tokens, with the profile fixed (default 5ms)")
-	fs.IntVar(&f.cfg.ContextLength, "context-length", defaults.ContextLength, "longest prompt and answer, in `TOKENS`")
-	fs.IntVar(&f.cfg.BlockSize, "block-size", defaults.BlockSize, "`TOKENS` in a KV block")
-	fs.IntVar(&f.cfg.TotalBlocks, "blocks", defaults.TotalKVBlocks, "`NUMBER` of KV blocks of a rank")
-	fs.IntVar(&f.cfg.MaxBatchedTokens, "max-batched-tokens", defaults.MaxNumBatchedTokens, "`TOKENS` a rank computes in a step")
-	fs.IntVar(&f.seqs, "max-seqs", defaults.MaxNumSeqs, "`NUMBER` of requests a rank computes in a step")
-	fs.IntVar(&f.cfg.Ranks, "ranks", defaults.Ranks, "`NUMBER` of data-parallel ranks")
-	fs.BoolVar(&f.virtual, "virtual-time", false, "go by nvext.request_timestamp_ms and POST /sim/drain instead of the wall clock")
+	fs.Float64Var(&sim.Speedup, "speedup", sim.Speedup, "`FACTOR` by which the modelled engine is faster; 0 for no delay")
+	fs.DurationVar(&f.ttft, "ttft", 0, "`TIME` to the first token, with the profile fixed (default 50ms)")
+	fs.DurationVar(&f.itl, "itl", 0, "`TIME` between tokens, with the profile fixed (default 5ms)")
+	fs.IntVar(&sim.ContextLength, "context-length", sim.ContextLength, "longest prompt and answer, in `TOKENS`")
+	fs.IntVar(&sim.BlockSize, "block-size", sim.BlockSize, "`TOKENS` in a KV block")
+	fs.IntVar(&sim.TotalKVBlocks, "blocks", sim.TotalKVBlocks, "`NUMBER` of KV blocks of a rank")
+	fs.IntVar(&sim.MaxNumBatchedTokens, "max-batched-tokens", sim.MaxNumBatchedTokens, "`TOKENS` a rank computes in a step")
+	fs.IntVar(&sim.MaxNumSeqs, "max-seqs", sim.MaxNumSeqs, "`NUMBER` of requests a rank computes in a step")
+	fs.IntVar(&sim.Ranks, "ranks", sim.Ranks, "`NUMBER` of data-parallel ranks")
+	fs.BoolVar(&sim.VirtualTime, "virtual-time", false, "go by nvext.request_timestamp_ms and POST /sim/drain instead of the wall clock")
 	for flag, words := range map[string][]string{
 		"kind":    {"vllm", "sglang"},
 		"profile": {"linear", "polynomial", "fixed", "instant"},
@@ -80,100 +80,95 @@ request takes the same time, whatever else runs, and nothing is cached.`,
 
 // simFlags is what the command line says about a simulated engine.
 type simFlags struct {
-	listen           string
-	cfg              simserver.Config
-	kind, profile    string
-	instant, virtual bool
-	speedup          float64
-	seqs             int
+	listen    string
+	sim       stator.SimConfig
+	instant   bool
+	ttft, itl time.Duration
 }
 
-// check refuses what flags cannot mean, and settles which profile they do.
+// simFlagOf has the flags of settings that are called something else.
+var simFlagOf = map[string]string{
+	"sim.adapters":               "--adapter",
+	"sim.total_kv_blocks":        "--blocks",
+	"sim.max_num_batched_tokens": "--max-batched-tokens",
+	"sim.max_num_seqs":           "--max-seqs",
+}
+
+// flagOf returns the flag of a setting such as "sim.adapters[1]".
+func flagOf(key string) string {
+	key, _, _ = strings.Cut(key, "[")
+	if flag, ok := simFlagOf[key]; ok {
+		return flag
+	}
+	return "--" + strings.ReplaceAll(strings.TrimPrefix(key, "sim."), "_", "-")
+}
+
+// check settles which profile the flags mean, and refuses what they cannot mean:
+// the rules are those of the configuration file.
 func (f *simFlags) check(fs *pflag.FlagSet) error {
-	if strings.TrimSpace(f.cfg.Model) == "" {
-		return errors.New("--model: expected a name")
+	if fs.Changed("ttft") {
+		f.sim.TTFT = &f.ttft
 	}
-	if f.kind != string(simengine.VLLM) && f.kind != string(simengine.SGLang) {
-		return fmt.Errorf("--kind: expected vllm or sglang, got %q", f.kind)
+	if fs.Changed("itl") {
+		f.sim.ITL = &f.itl
 	}
-	if err := f.checkProfile(fs); err != nil {
-		return err
-	}
-	for _, n := range []struct {
-		flag  string
-		value int
-	}{
-		{"--context-length", f.cfg.ContextLength},
-		{"--block-size", f.cfg.BlockSize},
-		{"--blocks", f.cfg.TotalBlocks},
-		{"--max-batched-tokens", f.cfg.MaxBatchedTokens},
-		{"--max-seqs", f.seqs},
-		{"--ranks", f.cfg.Ranks},
-	} {
-		if n.value < 1 {
-			return fmt.Errorf("%s: expected at least 1, got %d", n.flag, n.value)
-		}
-	}
-	return nil
-}
-
-func (f *simFlags) checkProfile(fs *pflag.FlagSet) error {
-	timed := fs.Changed("ttft") || fs.Changed("itl")
+	timed := f.sim.TTFT != nil || f.sim.ITL != nil
 	switch {
 	case f.instant && (timed || fs.Changed("profile")):
 		return errors.New("--instant: expected without --profile, --ttft and --itl")
 	case f.instant:
-		f.profile = string(simserver.Instant)
-	case timed && !fs.Changed("profile"):
-		f.profile = string(simserver.Fixed)
+		f.sim.Profile = string(simserver.Instant)
+	case timed && !fs.Changed("profile"): // it has no other meaning
+		f.sim.Profile = string(simserver.Fixed)
 	}
-	profile := simserver.Profile(f.profile)
-	if err := profile.Check(); err != nil {
-		return fmt.Errorf("--profile: %w", err)
+	cfg := stator.DefaultConfig()
+	cfg.Sim = f.sim
+	cfg.Sim.Engines = 1
+	err := cfg.Validate()
+	var invalid *stator.ConfigError
+	if !errors.As(err, &invalid) {
+		return err
 	}
-	switch {
-	case timed && profile != simserver.Fixed:
-		return fmt.Errorf("--ttft, --itl: expected with --profile fixed only, but it is %s", profile)
-	case f.cfg.TTFT < 0 || f.cfg.ITL < 0:
-		return errors.New("--ttft, --itl: expected a time that is not negative")
-	case !(f.speedup > 0) || math.IsInf(f.speedup, 1):
-		return fmt.Errorf("--speedup: expected a number above 0, got %v; for no delay at all there is --instant", f.speedup)
-	case f.virtual && !profile.Modelled():
-		return fmt.Errorf("--virtual-time: expected a profile with a modelled engine, but it is %s", profile)
+	lines := make([]string, len(invalid.Problems))
+	for i, p := range invalid.Problems {
+		lines[i] = flagOf(p.Key) + ": " + p.Reason
 	}
-	if profile == simserver.Fixed {
-		if !fs.Changed("ttft") {
-			f.cfg.TTFT = simserver.FixedTTFT
-		}
-		if !fs.Changed("itl") {
-			f.cfg.ITL = simserver.FixedITL
-		}
+	if len(lines) == 1 {
+		return errors.New(lines[0])
 	}
-	return nil
+	return fmt.Errorf("%d problems:\n  %s", len(lines), strings.Join(lines, "\n  "))
 }
 
-// resolve puts the configuration together. It reads the profile if that is a file.
-func (f *simFlags) resolve() error {
-	f.cfg.Kind = simengine.Kind(f.kind)
-	timing, err := simserver.Profile(f.profile).Timing()
-	if err != nil {
-		return fmt.Errorf("--profile: %w", err)
+// resolve returns the configuration of the engine. It reads the profile if that is
+// a file.
+func (f *simFlags) resolve() (simserver.Config, error) {
+	sim := &f.sim
+	cfg := simserver.Config{
+		Model:            sim.Model,
+		Adapters:         sim.Adapters,
+		Worker:           1,
+		Kind:             simengine.Kind(sim.Kind),
+		Seed:             sim.Seed,
+		ContextLength:    sim.ContextLength,
+		BlockSize:        sim.BlockSize,
+		TotalBlocks:      sim.TotalKVBlocks,
+		MaxBatchedTokens: sim.MaxNumBatchedTokens,
+		Ranks:            sim.Ranks,
 	}
-	if timing != nil {
-		f.cfg.Engine = &simengine.Config{Timing: timing, Speedup: f.speedup, MaxSeqs: f.seqs}
+	if err := simserver.Profile(sim.Profile).Apply(&cfg, sim.Speedup, sim.TTFT, sim.ITL); err != nil {
+		return cfg, fmt.Errorf("--profile: %w", err)
 	}
-	if f.virtual {
-		f.cfg.Clock = new(simserver.Clock)
+	if cfg.Engine != nil {
+		cfg.Engine.MaxSeqs = sim.MaxNumSeqs
 	}
-	return nil
+	if sim.VirtualTime {
+		cfg.Clock = new(simserver.Clock)
+	}
+	return cfg, nil
 }
 
 // simulate serves one simulated engine until a signal ends it.
 func simulate(ctx context.Context, listen string, cfg simserver.Config, stdout io.Writer) error {
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	defer signal.Stop(signals)
-
 	sim, err := simserver.New(cfg)
 	if err != nil {
 		return err
@@ -183,6 +178,10 @@ func simulate(ctx context.Context, listen string, cfg simserver.Config, stdout i
 	if err != nil {
 		return listenError(err, "")
 	}
+	// Until here a signal ends the process, and nothing is lost by it.
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(signals)
 	srv := &http.Server{Handler: sim, ReadHeaderTimeout: 10 * time.Second}
 	failed := make(chan error, 1)
 	go func() { failed <- srv.Serve(l) }()

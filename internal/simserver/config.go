@@ -62,6 +62,26 @@ type Config struct {
 	Epoch uint64
 }
 
+// What a server may be told. The bounds are far above any real engine, and keep a
+// slip of the pen from taking all memory.
+const (
+	// MaxRanks bounds Config.Ranks.
+	MaxRanks = 1024
+	// MaxBlocks bounds Config.TotalBlocks.
+	MaxBlocks = 1 << 24
+	// MaxAllBlocks bounds the blocks of all ranks together, where engines are
+	// modelled: each block takes some 40 bytes from the start.
+	MaxAllBlocks = 1 << 26
+	// MaxBlockSize bounds Config.BlockSize.
+	MaxBlockSize = 1 << 16
+	// MaxTokens bounds Config.ContextLength and Config.MaxBatchedTokens.
+	MaxTokens = 1 << 30
+	// MaxSeqs bounds the requests in a pass of Config.Engine.
+	MaxSeqs = 1 << 30
+	// MaxAdapters bounds the length of Config.Adapters.
+	MaxAdapters = 1024
+)
+
 // withDefaults fills in defaults and checks the rest.
 func (c Config) withDefaults() (Config, error) {
 	if c.Model == "" {
@@ -74,27 +94,41 @@ func (c Config) withDefaults() (Config, error) {
 	default:
 		return c, fmt.Errorf("simserver: kind: expected %s or %s, got %q", simengine.VLLM, simengine.SGLang, c.Kind)
 	}
+	if n := len(c.Adapters); n > MaxAdapters {
+		return c, fmt.Errorf("simserver: adapters: expected at most %d, got %d", MaxAdapters, n)
+	}
 	for i, name := range c.Adapters {
 		if name == "" || name == c.Model || slices.Contains(c.Adapters[:i], name) {
 			return c, fmt.Errorf("simserver: adapters[%d]: expected a name of its own, got %q", i, name)
 		}
 	}
 	for _, f := range []struct {
-		name     string
-		value    *int
-		def, min int
+		name           string
+		value          *int
+		def, low, high int
 	}{
-		{"context length", &c.ContextLength, 32768, 2},
-		{"block size", &c.BlockSize, 16, 1},
-		{"total blocks", &c.TotalBlocks, 16384, 1},
-		{"max batched tokens", &c.MaxBatchedTokens, 8192, 1},
-		{"ranks", &c.Ranks, 1, 1},
+		{"context length", &c.ContextLength, 32768, 2, MaxTokens},
+		{"block size", &c.BlockSize, 16, 1, MaxBlockSize},
+		{"total blocks", &c.TotalBlocks, 16384, 1, MaxBlocks},
+		{"max batched tokens", &c.MaxBatchedTokens, 8192, 1, MaxTokens},
+		{"ranks", &c.Ranks, 1, 1, MaxRanks},
 	} {
 		if *f.value == 0 {
 			*f.value = f.def
 		}
-		if *f.value < f.min {
-			return c, fmt.Errorf("simserver: %s: expected at least %d, got %d", f.name, f.min, *f.value)
+		if *f.value < f.low {
+			return c, fmt.Errorf("simserver: %s: expected at least %d, got %d", f.name, f.low, *f.value)
+		}
+		if *f.value > f.high {
+			return c, fmt.Errorf("simserver: %s: expected at most %d, got %d", f.name, f.high, *f.value)
+		}
+	}
+	if c.Engine != nil {
+		if most := MaxAllBlocks / c.Ranks; c.TotalBlocks > most {
+			return c, fmt.Errorf("simserver: total blocks: expected at most %d with %d ranks, got %d", most, c.Ranks, c.TotalBlocks)
+		}
+		if n := c.Engine.MaxSeqs; n > MaxSeqs {
+			return c, fmt.Errorf("simserver: engine: max seqs: expected at most %d, got %d", MaxSeqs, n)
 		}
 	}
 	if c.TTFT < 0 {
@@ -141,6 +175,9 @@ func (c *Config) room() int {
 	if c.Engine == nil {
 		return c.ContextLength
 	}
-	// The last token of an answer is never computed and needs no block.
-	return min(c.ContextLength, c.TotalBlocks*c.BlockSize+1)
+	room := c.TotalBlocks * c.BlockSize
+	if r := c.Engine.Rules; r == "" || r == simengine.Current {
+		room++ // the last token of an answer is never computed and needs no block
+	}
+	return min(c.ContextLength, room)
 }

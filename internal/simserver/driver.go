@@ -111,6 +111,9 @@ func (r *rank) run() {
 			r.mu.Unlock()
 			return
 		}
+		if s.timeless {
+			at = max(at, s.now())
+		}
 		pass := r.begin(at)
 		r.mu.Unlock()
 

@@ -515,3 +515,27 @@ func BenchmarkStreams(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*streams*tokens), "ns/token")
 }
+
+// TestTimeless has requests come while an engine that takes no time is busy: they
+// join its passes, and nothing counts as late but what is.
+func TestTimeless(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := modelled(Config{}, 0, 0)
+		busy := make(chan struct{})
+		cfg.Events = func(*kv.Batch) { time.Sleep(time.Millisecond); <-busy } // a pass takes a while after all
+		s := newServer(t, cfg)
+		done := make(chan int, 2)
+		for i := range 2 {
+			go func() {
+				call(s, "POST", textPath, arrival{0, numbers(i, 32), 40 - 30*i}.body())
+				done <- i
+			}()
+			time.Sleep(10 * time.Millisecond)
+		}
+		close(busy)
+		if first := <-done; first != 1 {
+			t.Error("the second request, which is shorter, waited for the first")
+		}
+		<-done
+	})
+}

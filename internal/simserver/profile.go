@@ -72,3 +72,29 @@ func (p Profile) Timing() (simengine.Timing, error) {
 	}
 	return table, nil
 }
+
+// Apply gives cfg the times of the profile, and an engine model if it has one. The
+// model's times are divided by speedup; with 0 its passes take no time, while its
+// batches and its cache are the same. TTFT and ITL are those of the profile Fixed,
+// nil for the usual. A file is read.
+func (p Profile) Apply(cfg *Config, speedup float64, ttft, itl *time.Duration) error {
+	timing, err := p.Timing()
+	if err != nil {
+		return err
+	}
+	switch {
+	case timing != nil && speedup == 0:
+		cfg.Engine = &simengine.Config{Timing: simengine.Fixed{}}
+	case timing != nil:
+		cfg.Engine = &simengine.Config{Timing: timing, Speedup: speedup}
+	case p == Fixed:
+		cfg.TTFT, cfg.ITL = FixedTTFT, FixedITL
+		if ttft != nil {
+			cfg.TTFT = *ttft
+		}
+		if itl != nil {
+			cfg.ITL = *itl
+		}
+	}
+	return nil
+}

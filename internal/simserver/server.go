@@ -20,6 +20,9 @@ type Server struct {
 	kill    context.CancelFunc
 	running sync.WaitGroup // requests, and goroutines that run passes
 	ranks   []*rank
+	// timeless engines take no time for a pass, and begin each when they get to
+	// it.
+	timeless bool
 
 	mu struct {
 		sync.Mutex
@@ -45,6 +48,7 @@ func New(cfg Config) (*Server, error) {
 			return nil, err
 		}
 	}
+	s.timeless = model.Timing == simengine.Timing(simengine.Fixed{})
 	s.life, s.kill = context.WithCancel(context.Background())
 	for i := range s.ranks {
 		r := newRank(s, i)
