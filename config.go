@@ -173,8 +173,8 @@ type SimConfig struct {
 	// one that comes late arrives when it is received. POST /sim/drain?requests=N
 	// waits until N requests were received and then lets the clock go, so that none
 	// still on its way is left out. What comes of the same requests is the same each
-	// time only with router.mode round-robin and one rank per engine: other choices
-	// go by load, which the router sees in wall time. Default false.
+	// time only with router.mode round-robin: other choices go by load, which the
+	// router sees in wall time. Default false.
 	VirtualTime bool `koanf:"virtual_time"`
 }
 
