@@ -294,8 +294,7 @@ func (v *vllm) drafts(r *Request, budget int) int {
 	if v.cfg.Draft == 0 || r.generated == 0 || r.length()-r.computed != 1 {
 		return 0
 	}
-	room := v.cfg.Blocks*v.cfg.BlockSize - r.length()
-	return max(0, min(v.cfg.Draft, r.limit-r.generated-1, budget, room))
+	return max(0, min(v.cfg.Draft, r.limit-r.generated-1, budget))
 }
 
 // compute gives r the blocks for its next tokens, of which there are enough, and
@@ -329,6 +328,7 @@ func (v *vllm) admit(p *Pass, budget *int, q *queue) {
 				return
 			}
 			v.preempt(p, v.victim())
+			continue
 		}
 		if !gives && v.stillShort(r) {
 			return

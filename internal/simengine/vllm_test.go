@@ -290,6 +290,19 @@ func TestWarmUpYields(t *testing.T) {
 			"5ms: new 8, 1 +0 done",
 		)
 	})
+	t.Run("place in vain", func(t *testing.T) {
+		s := newStory(t, Config{BlockSize: 4, Blocks: 8, MaxSeqs: 2, MaxBatchedTokens: 9})
+		w := ask(2, 20, 0)
+		w.WarmUp = true
+		s.add(0, ask(1, 8, 4))
+		s.add(0, w)
+		s.add(500*time.Microsecond, ask(3, 28, 1)) // has no room when it has a place
+		s.pass()
+		s.pass()
+		if got, want := s.lines[1], "3ms: new 0, 1 preempted, 1 +1"; got != want {
+			t.Errorf("second pass %q, want %q", got, want)
+		}
+	})
 	t.Run("blocks", func(t *testing.T) {
 		s := newStory(t, Config{BlockSize: 4, MaxBatchedTokens: 8, Blocks: 7})
 		s.add(0, warm(24))
