@@ -33,6 +33,7 @@ bench:
 soak:
 	scripts/fuzz.sh $(SOAK_FUZZ)
 	$(GO) test -race -run Lifecycle -count $(SOAK_COUNT) -timeout 0 ./...
+	$(GO) test -run Naive -timeout 0 ./internal/simengine -naive.seeds 20000
 
 clean:
 	rm -rf bin
