@@ -8,7 +8,9 @@ import (
 	"io"
 	"io/fs"
 	"math"
+	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -104,11 +106,13 @@ func traceConvertCommand() *cobra.Command {
 		Use:   "convert IN OUT",
 		Short: "Write a trace in another format",
 		Long: `Write a trace in another format. - is the standard input or output. What is
-written to a name that ends in .zst or .gz is compressed.
+written to a name that ends in .zst or .gz is compressed. A file of that name is
+replaced once all is written.
 
 Mooncake's format holds arrivals, lengths, blocks, sessions and priorities. It does
 not say how large blocks are: 512 tokens unless --block-size makes it another
-multiple of what the trace has.`,
+multiple or divisor of what the trace has. Larger blocks hide what prompts share of
+less than a block, and it is said how much that is.`,
 		Example: `  stator trace convert trace.jsonl.zst mooncake.jsonl
   stator trace convert --speed 4 --jitter 3s conversation.jsonl faster.jsonl.zst`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -121,14 +125,26 @@ multiple of what the trace has.`,
 			if err := c.check(cmd); err != nil {
 				return &usageError{err: err, hint: true}
 			}
-			t, err := c.in.read(cmd.InOrStdin(), args[0])
+			if err := checkApart(cmd.InOrStdin(), args[0], args[1]); err != nil {
+				return &usageError{err: err}
+			}
+			read, err := c.in.read(cmd.InOrStdin(), args[0])
 			if err != nil {
 				return err
 			}
-			if t, err = c.apply(t); err != nil {
+			t, err := c.resize(read)
+			if err != nil {
 				return fmt.Errorf("%s: %w", args[0], err)
 			}
-			return c.write(cmd.OutOrStdout(), args[1], t)
+			note := hidden(read, t)
+			if err := c.move(t); err != nil {
+				return fmt.Errorf("%s: %w", args[0], err)
+			}
+			if err := c.write(cmd.OutOrStdout(), args[1], t); err != nil {
+				return err
+			}
+			fmt.Fprint(cmd.ErrOrStderr(), note)
+			return nil
 		},
 	}
 	flags := cmd.Flags()
@@ -169,7 +185,29 @@ func (c *conversion) check(cmd *cobra.Command) error {
 
 func isFactor(f float64) bool { return f > 0 && !math.IsInf(f, 0) }
 
-func (c *conversion) apply(t *trace.Trace) (*trace.Trace, error) {
+// checkApart refuses to write a trace to the file that it is read from.
+func checkApart(stdin io.Reader, in, out string) error {
+	if out == "-" {
+		return nil
+	}
+	to, err := os.Stat(out)
+	if err != nil || !to.Mode().IsRegular() {
+		return nil // where there is no file yet, or a device that may be both
+	}
+	var from fs.FileInfo
+	if f, ok := stdin.(*os.File); ok && in == "-" {
+		from, err = f.Stat()
+	} else {
+		from, err = os.Stat(in)
+	}
+	if err == nil && os.SameFile(from, to) {
+		return fmt.Errorf("%s: expected another file than the input, got the same", out)
+	}
+	return nil
+}
+
+// resize returns the trace with the blocks that the output is to have.
+func (c *conversion) resize(t *trace.Trace) (*trace.Trace, error) {
 	if c.to == "stator" && t.Format == "stator" {
 		return nil, errors.New("rows of stator already; to write them again would lose most of what they say")
 	}
@@ -177,49 +215,136 @@ func (c *conversion) apply(t *trace.Trace) (*trace.Trace, error) {
 	if size == 0 && c.to == "mooncake" {
 		size = trace.DefaultBlockSize
 	}
-	if size != 0 && size != t.BlockSize {
-		var err error
-		if t, err = t.WithBlockSize(size); err != nil {
-			return nil, err
-		}
+	if size == 0 || size == t.BlockSize {
+		return t, nil
 	}
-	if c.speed != 1 || c.delays != 1 {
-		if err := t.Speed(c.speed, c.delays); err != nil {
-			return nil, err
-		}
-	}
-	return t, t.Jitter(c.jitter, c.seed)
+	return t.WithBlockSize(size)
 }
 
-// write writes a trace to a file, compressed as its name says, or to stdout.
+// hidden returns a line that says how much less prompts share in the larger blocks
+// of after, or nothing if that cannot be seen.
+func hidden(before, after *trace.Trace) string {
+	if after.BlockSize <= before.BlockSize {
+		return ""
+	}
+	shared := func(t *trace.Trace) string { return fmt.Sprintf("%.4f", trace.IdealHits(t, 1).TokenRatio) }
+	was, is := shared(before), shared(after)
+	if was == is {
+		return ""
+	}
+	return fmt.Sprintf("shared tokens: %s before, %s after: blocks of %d tokens hide what shorter ones share\n", was, is, after.BlockSize)
+}
+
+// move changes when requests arrive.
+func (c *conversion) move(t *trace.Trace) error {
+	if c.speed != 1 || c.delays != 1 {
+		if err := t.Speed(c.speed, c.delays); err != nil {
+			return err
+		}
+	}
+	return t.Jitter(c.jitter, c.seed)
+}
+
+// write writes a trace to a file, compressed as its name says, or to stdout. A
+// file that is there already stays as it is if that fails.
 func (c *conversion) write(stdout io.Writer, name string, t *trace.Trace) error {
 	if name == "-" {
 		return c.writeTo(stdout, t)
 	}
-	_, err := os.Lstat(name)
-	fresh := errors.Is(err, fs.ErrNotExist)
-	f, err := os.Create(name)
+	path, ok := replaceable(name)
+	if !ok {
+		f, err := os.Create(name)
+		if err != nil {
+			return err
+		}
+		return errors.Join(c.compress(f, name, t), f.Close())
+	}
+	f, err := createBeside(path)
 	if err != nil {
 		return err
 	}
+	if err = c.compress(f, name, t); err == nil {
+		err = f.Sync() // a name for what may not be on the disk would be no file at all
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name()) // nobody has use for a part of it
+	}
+	return err
+}
+
+// replaceable returns the file that a name stands for, links followed, and whether
+// another can take its place: not so for devices and pipes, nor for names of open
+// files such as /dev/stdout.
+func replaceable(name string) (string, bool) {
+	info, err := os.Stat(name)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular() {
+		return name, false
+	}
+	const links = 40 // as many as Linux follows
+	for range links {
+		dir, err := filepath.EvalSymlinks(filepath.Dir(name))
+		if err != nil || dir == "/dev" || dir == "/dev/fd" || strings.HasPrefix(dir, "/proc/") {
+			return name, false
+		}
+		target, err := os.Readlink(name)
+		if err != nil {
+			return name, true // no link
+		}
+		if !filepath.IsAbs(target) {
+			target = filepath.Join(dir, target)
+		}
+		name = target
+	}
+	return name, false
+}
+
+// createBeside creates a file in the directory of another, which need not exist.
+// If it does, it must be writable, and its permissions are those of the new one.
+func createBeside(path string) (*os.File, error) {
+	old, err := os.OpenFile(path, os.O_WRONLY, 0)
+	exists := err == nil
+	mode := fs.FileMode(0o666)
+	switch {
+	case exists:
+		info, err := old.Stat()
+		if err = errors.Join(err, old.Close()); err != nil {
+			return nil, err
+		}
+		mode = info.Mode().Perm()
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, err
+	}
+	name := fmt.Sprintf(".stator-%016x.tmp", rand.Uint64())
+	f, err := os.OpenFile(filepath.Join(filepath.Dir(path), name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return nil, fmt.Errorf("%s: write beside it first: %w", path, err)
+	}
+	if exists { // the umask counts for new files only
+		if err := f.Chmod(mode); err != nil {
+			return nil, errors.Join(err, f.Close(), os.Remove(f.Name()))
+		}
+	}
+	return f, nil
+}
+
+// compress writes a trace as the name of its file says.
+func (c *conversion) compress(w io.Writer, name string, t *trace.Trace) error {
 	var z io.WriteCloser
 	switch {
 	case strings.HasSuffix(name, ".gz"):
-		z = gzip.NewWriter(f)
+		z = gzip.NewWriter(w)
 	case strings.HasSuffix(name, ".zst"):
-		z, err = zstd.NewWriter(f)
-	}
-	switch {
-	case err != nil:
-	case z != nil:
-		err = errors.Join(c.writeTo(z, t), z.Close())
+		var err error
+		if z, err = zstd.NewWriter(w); err != nil {
+			return err
+		}
 	default:
-		err = c.writeTo(f, t)
+		return c.writeTo(w, t)
 	}
-	if err = errors.Join(err, f.Close()); err != nil && fresh {
-		_ = os.Remove(name) // nobody has use for a part of it
-	}
-	return err
+	return errors.Join(c.writeTo(z, t), z.Close())
 }
 
 func (c *conversion) writeTo(w io.Writer, t *trace.Trace) error {

@@ -25,7 +25,9 @@ type IdealRow struct {
 	Hits
 }
 
-// LRURow is [LRUHits] of a capacity.
+// LRURow is [LRUHits] of a capacity. Its FullBlocks are the hits of a second cache
+// of that capacity: where partial blocks take no room, more full ones stay, so
+// that they can be more than Blocks.
 type LRURow struct {
 	Capacity int `json:"capacity_blocks"`
 	Hits
@@ -92,6 +94,7 @@ func (r *Report) String() string {
 				row(cells(r.LRU[i].Capacity, &r.LRU[i].Hits)...)
 			}
 		})
+		out.WriteString("full only: in another such cache, where partial blocks take no room\n")
 	}
 	return out.String()
 }

@@ -171,31 +171,48 @@ func (t *Trace) Jitter(limit time.Duration, seed uint64) error {
 
 func byArrival(a, b Request) int { return cmp.Compare(a.Arrival, b.Arrival) }
 
-// WithBlockSize returns the trace with larger blocks, a multiple of its own; it
-// shares everything else with t. Which full blocks are shared is exact. Smaller
-// blocks, or others, cannot be known: two prompts that part inside a block may
-// share some of it.
+// WithBlockSize returns the trace with blocks of another size, a multiple or a
+// divisor of its own; it shares everything else with t. Which full blocks are
+// shared is what [Trace.Content] says for that size: two prompts share a larger
+// block if they share all of it, and the parts of a block where they share the
+// block, as far as both have them. What two prompts share of a block that is not
+// the same is not known, and counts as nothing. Ids are dense.
+//
+// Smaller blocks take memory for each id of each request. More of them than a
+// trace can have different ids are an error.
 func (t *Trace) WithBlockSize(tokens int) (*Trace, error) {
 	if tokens < 1 || tokens > maxBlockSize {
 		return nil, fmt.Errorf("block size: expected 1 to %d, got %d", maxBlockSize, tokens)
 	}
-	if tokens%t.BlockSize != 0 {
-		return nil, fmt.Errorf("block size %d: expected a multiple of %d, the trace's own: what smaller parts of its blocks are shared is not known", tokens, t.BlockSize)
-	}
 	out := *t
 	out.BlockSize = tokens
 	out.Requests = slices.Clone(t.Requests)
-	merge := tokens / t.BlockSize
+	switch {
+	case tokens%t.BlockSize == 0:
+		out.merge(t)
+	case t.BlockSize%tokens == 0:
+		if err := out.split(t); err != nil {
+			return nil, fmt.Errorf("block size %d: %w", tokens, err)
+		}
+	default:
+		return nil, fmt.Errorf("block size %d: expected a multiple or a divisor of %d, the trace's own", tokens, t.BlockSize)
+	}
+	return &out, nil
+}
+
+// merge gives the requests the blocks that they have in from, several as one.
+func (t *Trace) merge(from *Trace) {
+	merge := t.BlockSize / from.BlockSize
 	// A block's id says all that comes before it, so the last of those merged
 	// stands for them all.
-	fresh := make([]uint32, t.idBound())
+	fresh := make([]uint32, from.idBound())
 	var next uint32
 	var arena idArena
-	for i := range out.Requests {
-		r := &out.Requests[i]
+	for i := range t.Requests {
+		r := &t.Requests[i]
 		known := len(r.Blocks) / merge
-		if len(r.Blocks) == blocksOf(r.Input, t.BlockSize) {
-			known = blocksOf(r.Input, tokens)
+		if from.unknown(r) == 0 {
+			known = blocksOf(r.Input, t.BlockSize)
 		}
 		ids := arena.make(known)
 		for k := range ids {
@@ -208,7 +225,41 @@ func (t *Trace) WithBlockSize(tokens int) (*Trace, error) {
 		}
 		r.Blocks = ids
 	}
-	return &out, nil
+}
+
+// split gives the requests the blocks that they have in from, in parts, of which
+// a partial last block has only as many as it has tokens for.
+func (t *Trace) split(from *Trace) error {
+	parts := from.BlockSize / t.BlockSize
+	known := func(r *Request) int { return min(len(r.Blocks)*parts, blocksOf(r.Input, t.BlockSize)) }
+	// The parts of a block have successive ids: as many as the prompt has that
+	// holds most of it.
+	first := make([]uint32, from.idBound())
+	for i := range t.Requests {
+		r := &t.Requests[i]
+		n := known(r)
+		for k, id := range r.Blocks {
+			first[id] = max(first[id], uint32(min(parts, n-k*parts)))
+		}
+	}
+	next := 0
+	for id, n := range first {
+		if next+int(n) > maxIDs {
+			return errTooManyBlocks
+		}
+		first[id] = uint32(next)
+		next += int(n)
+	}
+	var arena idArena
+	for i := range t.Requests {
+		r := &t.Requests[i]
+		ids := arena.make(known(r))
+		for k := range ids {
+			ids[k] = first[r.Blocks[k/parts]] + uint32(k%parts)
+		}
+		r.Blocks = ids
+	}
+	return nil
 }
 
 // unknown returns how many blocks of a request have no id.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/stator-ai/stator/internal/kv"
 	"github.com/stator-ai/stator/internal/trace"
 	"github.com/stator-ai/stator/internal/trace/tracetest"
 )
@@ -196,44 +197,188 @@ func TestWithBlockSize(t *testing.T) {
 		{Input: 9, Output: 1, Blocks: []uint32{0, 5, 6}},
 		{Input: 8, Output: 1, Blocks: []uint32{0, 1}},
 	}}
-	got, err := tr.WithBlockSize(8)
-	if err != nil {
-		t.Fatal(err)
+	for _, tt := range []struct {
+		size int
+		want [][]uint32
+	}{
+		{8, [][]uint32{{0, 1}, {0, 2}, {0, 3}, {0, 3}, {4, 5}, {0}}},
+		{2, [][]uint32{
+			{0, 1, 2, 3, 4, 5, 6, 7}, {0, 1, 2, 3, 4, 5, 8, 9},
+			{0, 1, 2, 3, 4, 5}, {0, 1, 2, 3, 4, 5}, {0, 1, 10, 11, 12}, {0, 1, 2, 3},
+		}},
+	} {
+		got, err := tr.WithBlockSize(tt.size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(tt.want, blockIDs(got)); diff != "" {
+			t.Errorf("blocks of %d: -want +got:\n%s", tt.size, diff)
+		}
+		if got.BlockSize != tt.size || tr.BlockSize != 4 || len(tr.Requests[0].Blocks) != 4 {
+			t.Errorf("blocks of %d: the original changed", tt.size)
+		}
 	}
-	var ids [][]uint32
-	for _, r := range got.Requests {
-		ids = append(ids, r.Blocks)
-	}
-	want := [][]uint32{{0, 1}, {0, 2}, {0, 3}, {0, 3}, {4, 5}, {0}}
-	if diff := cmp.Diff(want, ids); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
-	if got.BlockSize != 8 || tr.BlockSize != 4 || len(tr.Requests[0].Blocks) != 4 {
-		t.Error("the original changed")
-	}
-	for _, size := range []int{-8, 0, 2, 6, 9} {
+	for _, size := range []int{-8, 0, 3, 6, 9} {
 		if _, err := tr.WithBlockSize(size); err == nil {
 			t.Errorf("%d is taken", size)
 		}
 	}
+	_, err := tr.WithBlockSize(6)
+	if want := "block size 6: expected a multiple or a divisor of 4, the trace's own"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
 }
 
-// Larger blocks have the hits that tokens would have.
+func blockIDs(tr *trace.Trace) [][]uint32 {
+	var out [][]uint32
+	for _, r := range tr.Requests {
+		out = append(out, r.Blocks)
+	}
+	return out
+}
+
+// A block has the parts that its longest appearance has, whichever comes first,
+// and blocks without an id have none.
+func TestWithBlockSizePartialBlocks(t *testing.T) {
+	tr := &trace.Trace{BlockSize: 8, Requests: []trace.Request{
+		{Input: 11, Output: 1, Blocks: []uint32{0, 1}},
+		{Input: 16, Output: 1, Blocks: []uint32{0, 1}},
+		{Input: 13, Output: 1, Blocks: []uint32{0, 1}},
+		{Input: 13, Output: 1, Blocks: []uint32{0}},
+		{Input: 1, Output: 1, Blocks: []uint32{2}},
+		{Input: 13, Output: 1},
+	}}
+	got, err := tr.WithBlockSize(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := [][]uint32{{0, 1, 2, 3, 4, 5}, {0, 1, 2, 3, 4, 5, 6, 7}, {0, 1, 2, 3, 4, 5, 6}, {0, 1, 2, 3}, {8}, {}}
+	if diff := cmp.Diff(want, blockIDs(got)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+func TestWithBlockSizeTooManyBlocks(t *testing.T) {
+	tr := &trace.Trace{BlockSize: 1 << 20}
+	for i := range uint32(1<<11 + 1) {
+		tr.Requests = append(tr.Requests, trace.Request{Input: 1 << 20, Blocks: []uint32{i}})
+	}
+	_, err := tr.WithBlockSize(1)
+	if want := "block size 1: more than 2147483648 different blocks"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+// The hits at another size are those of the contents at that size.
+func TestWithBlockSizeHits(t *testing.T) {
+	const own = 12
+	for seed := range uint64(20) {
+		tr := randomTrace(seed, 60, own)
+		for _, size := range []int{1, 2, 3, 4, 6, own, 24, 36} {
+			name := fmt.Sprintf("seed %d, blocks of %d", seed, size)
+			resized, err := tr.WithBlockSize(size)
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkIDs(t, name, resized)
+			for _, workers := range []int{1, 3} {
+				got := trace.IdealHits(resized, workers)
+				full, _ := contentHits(tr, size, workers)
+				if got.FullBlocks != full {
+					t.Errorf("%s, %d workers: %d hits of full blocks, want %d", name, workers, got.FullBlocks, full)
+				}
+				if size > own {
+					continue
+				}
+				// With its last block filled up, a prompt has contents for that as well.
+				filled := *tr
+				filled.Requests = slices.Clone(tr.Requests)
+				for i := range filled.Requests {
+					r := &filled.Requests[i]
+					r.Input = (r.Input + size - 1) / size * size
+				}
+				all, distinct := contentHits(&filled, size, workers)
+				if got.Blocks != all {
+					t.Errorf("%s, %d workers: %d hits, want %d", name, workers, got.Blocks, all)
+				}
+				if n := trace.Stat(resized).DistinctBlocks; n != distinct {
+					t.Errorf("%s: %d different blocks, want %d", name, n, distinct)
+				}
+			}
+		}
+	}
+}
+
+// contentHits returns how many leading blocks workers hold already, each of which
+// has seen the contents of the requests before that went to it, and how many
+// different blocks there are.
+func contentHits(tr *trace.Trace, size, workers int) (hits, distinct int) {
+	type held struct {
+		worker int
+		block  kv.BlockID
+	}
+	caches := make(map[held]bool)
+	blocks := make(map[kv.BlockID]bool)
+	for i := range tr.Requests {
+		c := tr.Content(i, size)
+		leading := true
+		for k := range c.Full() {
+			at := held{i % workers, c.Block(k).ID}
+			leading = leading && caches[at]
+			if leading {
+				hits++
+			}
+			caches[at], blocks[at.block] = true, true
+		}
+	}
+	return hits, len(blocks)
+}
+
+// checkIDs checks that ids are dense and that each has one place and one
+// predecessor.
+func checkIDs(t *testing.T, name string, tr *trace.Trace) {
+	t.Helper()
+	type place struct {
+		k      int
+		before uint32
+	}
+	places := make(map[uint32]place)
+	var bound uint32
+	for i, ids := range blockIDs(tr) {
+		at := place{before: math.MaxUint32}
+		for k, id := range ids {
+			at.k = k
+			if p, ok := places[id]; ok && p != at {
+				t.Fatalf("%s: request %d: id %d is at %v and at %v", name, i, id, p, at)
+			}
+			places[id] = at
+			at.before = id
+			bound = max(bound, id+1)
+		}
+	}
+	if int(bound) != len(places) {
+		t.Errorf("%s: %d ids below %d", name, len(places), bound)
+	}
+}
+
+// Two full blocks of another size are the same exactly if their tokens and all
+// before are.
 func TestWithBlockSizeSharing(t *testing.T) {
 	for seed := range uint64(20) {
 		tr := randomTrace(seed, 60, 4)
-		merged, err := tr.WithBlockSize(12)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := range tr.Requests {
-			small, large := tr.Content(i, 12), merged.Content(i, 12)
-			for j := range i {
-				other, otherLarge := tr.Content(j, 12), merged.Content(j, 12)
-				for k := range min(small.Full(), other.Full()) {
-					if a, b := small.Block(k).ID == other.Block(k).ID, large.Block(k).ID == otherLarge.Block(k).ID; a != b {
-						t.Fatalf("seed %d: block %d of requests %d and %d: shared %v, merged %v", seed, k, i, j, a, b)
-					}
+		for _, size := range []int{1, 2, 4, 8, 12} {
+			resized, err := tr.WithBlockSize(size)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ids := newPairing[kv.BlockID](fmt.Sprintf("seed %d, blocks of %d", seed, size))
+			for i := range tr.Requests {
+				want, got := tr.Content(i, size), resized.Content(i, size)
+				if got.Full() != want.Full() {
+					t.Fatalf("%s: request %d has %d full blocks, want %d", ids.what, i, got.Full(), want.Full())
+				}
+				for k := range want.Full() {
+					ids.pair(t, got.Block(k).ID, want.Block(k).ID)
 				}
 			}
 		}
