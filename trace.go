@@ -33,6 +33,8 @@ func (r *recorder) open() error {
 			switch {
 			case err == nil:
 				r.log.Info("trace is written again")
+			case errors.Is(err, trace.ErrPanic):
+				r.log.Error("a bug: a row is incomplete", "error", err)
 			case errors.Is(err, trace.ErrRotate):
 				r.log.Warn("trace file cannot be put aside", "error", err)
 			default:

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -55,7 +56,7 @@ type Options struct {
 	// again. It is called with an [ErrRotate] when a file cannot be put aside, and
 	// with nil when that works again; no rows are lost meanwhile. It is called
 	// with [ErrBehind] when the queue is full, from the goroutine that has a row
-	// too many. It may be nil, and must not block.
+	// too many, and with an [ErrPanic]. It may be nil, and must not block.
 	OnError func(error)
 
 	maxLine int // of rows; 0 means [MaxLine]
@@ -65,6 +66,10 @@ type Options struct {
 // reach the file, which grows beyond its limit; putting it aside is tried again
 // each time it has grown by a tenth of that.
 var ErrRotate = errors.New("the file grows on")
+
+// ErrPanic is behind the errors about what was to be done for a row and panicked.
+// The row is written without it.
+var ErrPanic = errors.New("trace: panic")
 
 // ErrBehind says that rows come faster than they are written.
 var ErrBehind = errors.New("trace: rows come faster than they are written")
@@ -279,7 +284,7 @@ func (w *Writer) run() {
 			}
 			w.queued.Add(-it.bytes)
 			if it.do != nil {
-				it.do()
+				w.protect(it.do)
 				continue
 			}
 			if w.pending == 0 {
@@ -298,10 +303,20 @@ func (w *Writer) run() {
 // errLongRow is a row that no reader would take.
 var errLongRow = errors.New("longer than a line may be")
 
+// protect calls f for somebody else, whose bug must not end the process.
+func (w *Writer) protect(f func()) {
+	defer func() {
+		if v := recover(); v != nil && w.opts.OnError != nil {
+			w.opts.OnError(fmt.Errorf("%w: %v\n%s", ErrPanic, v, debug.Stack()))
+		}
+	}()
+	f()
+}
+
 // add puts a row into the batch and writes the batch when it is full.
 func (w *Writer) add(r *Row) {
 	if r.Prepare != nil {
-		r.Prepare(r)
+		w.protect(func() { r.Prepare(r) })
 	}
 	before := len(w.batch)
 	batch, err := r.AppendJSON(w.batch)

@@ -693,3 +693,40 @@ func BenchmarkWriterWrite(b *testing.B) {
 		})
 	}
 }
+
+// TestWriterDo: what is to be done for a row is done before it is written, in
+// order, and a panic there costs no more than what it was for.
+func TestWriterDo(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "trace.jsonl")
+	var c tally
+	w := mustOpen(t, c.options(Options{Path: path}))
+	tokens := 0
+	w.Do(func() { tokens = 7 }, 100)
+	w.Do(func() { panic("a bug") }, 0)
+	first, second, third := row(1), row(2), row(3)
+	first.Prepare = func(r *Row) { r.InputTokens = tokens }
+	second.Prepare = func(r *Row) { r.InputTokens = 8; panic("another") }
+	for _, r := range []*Row{first, second, third} {
+		w.Write(r)
+	}
+	mustClose(t, w)
+	if w.Do(func() { t.Error("done after Close") }, 0) {
+		t.Error("taken after Close")
+	}
+	c.check(t, 3, 0)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{`"input_tokens":7,`, `"input_tokens":8,`, `"input_tokens":0,`} {
+		if line := strings.Split(string(data), "\n")[i]; !strings.Contains(line, want) {
+			t.Errorf("row %d has no %s: %s", i+1, want, line)
+		}
+	}
+	if len(c.errs) != 2 || !errors.Is(c.errs[0], ErrPanic) || !strings.Contains(c.errs[0].Error(), "a bug") || !errors.Is(c.errs[1], ErrPanic) {
+		t.Errorf("errors %v", c.errs)
+	}
+	if n := w.queued.Load(); n != 0 {
+		t.Errorf("%d bytes count as queued", n)
+	}
+}
