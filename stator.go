@@ -296,6 +296,7 @@ func (s *Server) Handler() http.Handler {
 // ends.
 func (s *Server) Drain(ctx context.Context) error {
 	s.log.Info("draining", "inflight", s.front.Inflight())
+	s.clock.Close()
 	for _, srv := range s.http {
 		srv.SetKeepAlivesEnabled(false) // the next request belongs elsewhere
 	}

@@ -35,6 +35,8 @@ func (r *recorder) open() error {
 				r.log.Info("trace is written again")
 			case errors.Is(err, trace.ErrPanic):
 				r.log.Error("a bug: a row is incomplete", "error", err)
+			case errors.Is(err, trace.ErrBehind):
+				r.log.Error("trace does not keep up, rows are dropped or have no hashes", "error", err)
 			case errors.Is(err, trace.ErrRotate):
 				r.log.Warn("trace file cannot be put aside", "error", err)
 			default:

@@ -193,6 +193,9 @@ func simulate(ctx context.Context, listen string, cfg simserver.Config, stdout i
 		return err
 	case <-signals:
 	}
+	if cfg.Clock != nil {
+		cfg.Clock.Close()
+	}
 	drain, stop := context.WithTimeout(context.WithoutCancel(ctx), stator.DefaultConfig().Drain.Timeout)
 	defer stop()
 	drained := make(chan error, 1)

@@ -205,10 +205,14 @@ func hashBlocks(seed uint64, ids []uint32, blockSize int) trace.Hashes {
 // for any other reason. It is found out by the trace's own goroutine, while the
 // engine answers: nobody waits for it.
 type latePrompt struct {
-	tokens    tokenize.Result
-	several   bool // prompts, which have no hashes
-	blockSize int
+	several, withText bool // several prompts have no hashes
+	blockSize         int
+
+	tokens    int
+	source    tokenize.Source
+	tokenizer string
 	hashes    trace.Hashes
+	text      string
 }
 
 // hashLater has the prompt tokenized and hashed for the trace, and reports whether
@@ -223,37 +227,43 @@ func (c *call) hashLater() bool {
 	if src == nil {
 		return false
 	}
-	late := &latePrompt{several: r.Prompts > 0, blockSize: c.placement.BlockSize()}
+	late := &latePrompt{several: r.Prompts > 0, withText: r.Text != "", blockSize: c.placement.BlockSize()}
 	seed := kv.HashSeed(r.Adapter, c.cacheSalt())
 	if !c.cfg.Trace.Do(func() { late.find(src, seed) }, int64(len(c.req.Raw()))) {
+		c.metrics.TracePromptSkipped()
 		return false
 	}
 	r.late = late
 	return true
 }
 
+// find makes the tokens and keeps no more of them than the row needs: it lives as
+// long as the stream.
 func (l *latePrompt) find(src *promptSource, seed uint64) {
-	var err error
-	if l.tokens, err = src.encode(); err != nil {
-		l.tokens = tokenize.Result{} // the engine understands it better
-		return
+	found, err := src.encode()
+	if err != nil {
+		return // the engine understands it better
 	}
 	if !l.several && l.blockSize > 0 {
-		l.hashes = hashBlocks(seed, l.tokens.IDs, l.blockSize)
+		l.hashes = hashBlocks(seed, found.IDs, l.blockSize)
 	}
+	if l.withText {
+		l.text = string(found.Text)
+	}
+	l.tokens, l.source, l.tokenizer = len(found.IDs), found.Source, found.Fingerprint
 }
 
 // fill puts it into the row, after find and in the same goroutine.
 func (l *latePrompt) fill(r *trace.Row) {
-	if l.tokens.Source == tokenize.None {
+	if l.source == tokenize.None {
 		return
 	}
-	r.InputTokens, r.InputGuessed = len(l.tokens.IDs), false
-	r.TokenSource, r.Tokenizer = l.tokens.Source.String(), l.tokens.Fingerprint
-	if r.Text != "" && l.tokens.Text != nil {
-		r.Text = string(l.tokens.Text)
+	r.InputTokens, r.InputGuessed = l.tokens, false
+	r.TokenSource, r.Tokenizer = l.source.String(), l.tokenizer
+	if l.text != "" {
+		r.Text = l.text
 	}
-	if len(l.hashes) > 0 {
+	if len(l.hashes) > 0 && r.Outcome != trace.OutcomeRefused {
 		r.BlockSize, r.BlockHashes = l.blockSize, l.hashes
 	}
 }

@@ -77,6 +77,7 @@ func scenario() *Set {
 	s.AuthFailure()
 	s.TraceRows(4)
 	s.TraceRowsDropped(1)
+	s.TracePromptSkipped()
 	s.Model(UnknownModel).Start(at(5), EndpointEmbeddings, false).End(at(5), ErrNotFound)
 
 	// A model and a worker that came and went.
@@ -158,6 +159,7 @@ func TestFamilies(t *testing.T) {
 		"stator_inhibitions_total COUNTER worker_id",
 		"stator_retries_total COUNTER model reason",
 		"stator_shed_total COUNTER model reason",
+		"stator_trace_prompts_skipped_total COUNTER",
 		"stator_trace_rows_dropped_total COUNTER",
 		"stator_trace_rows_total COUNTER",
 		"stator_workers GAUGE model state",

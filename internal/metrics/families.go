@@ -103,6 +103,7 @@ type families struct {
 	authFailures      prometheus.Counter
 	traceRows         prometheus.Counter
 	traceRowsDropped  prometheus.Counter
+	tracePrompts      prometheus.Counter
 }
 
 // newFamilies registers all families. It panics if two share a name, which the
@@ -184,6 +185,7 @@ func newFamilies(reg *prometheus.Registry, o Options) *families {
 		engineErrors:      r.counters(ownPrefix+"engine_errors_total", "Failures of engines while serving a request, retried or not.", "model", "kind"),
 		authFailures:      r.counter(ownPrefix+"auth_failures_total", "Requests with a missing, wrong or insufficient key."),
 		traceRows:         r.counter(ownPrefix+"trace_rows_total", "Rows written to the request trace."),
+		tracePrompts:      r.counter(ownPrefix+"trace_prompts_skipped_total", "Rows of the request trace without hashes, because prompts came faster than they were hashed."),
 		traceRowsDropped:  r.counter(ownPrefix+"trace_rows_dropped_total", "Rows missing from the request trace, because the disk failed or could not keep up."),
 	}
 }

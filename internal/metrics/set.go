@@ -120,6 +120,9 @@ func (s *Set) TraceRows(n int) { s.fam.traceRows.Add(float64(n)) }
 // TraceRowsDropped records that n rows are missing from the request trace.
 func (s *Set) TraceRowsDropped(n int) { s.fam.traceRowsDropped.Add(float64(n)) }
 
+// TracePromptSkipped records that a row of the request trace lacks its hashes.
+func (s *Set) TracePromptSkipped() { s.fam.tracePrompts.Inc() }
+
 // AddBodyBytes changes the number of request body bytes held in memory by n;
 // the caller takes back what it added once the body is released.
 func (s *Set) AddBodyBytes(n int64) { s.fam.inflightBodyBytes.Add(float64(n)) }

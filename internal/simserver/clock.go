@@ -30,6 +30,7 @@ type Clock struct {
 	accepted  int
 	completed int
 	arrival   chan struct{} // closed with the next arrival, if somebody waits for it
+	closed    bool
 }
 
 func (c *Clock) add(ranks []*rank) {
@@ -61,10 +62,23 @@ func (c *Clock) accept(j *job) {
 	}
 	j.rank.queue(j)
 	c.accepted++
+	c.wake()
+}
+
+// wake lets drains look again. The caller holds the mutex.
+func (c *Clock) wake() {
 	if c.arrival != nil {
 		close(c.arrival)
 		c.arrival = nil
 	}
+}
+
+// Close ends the drains that wait for requests: none will come any more.
+func (c *Clock) Close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	c.wake()
 }
 
 // Drained is where a clock stands after [Clock.Drain].
@@ -75,13 +89,17 @@ type Drained struct {
 }
 
 // Drain waits until so many requests have been accepted since the clock began,
-// and then lets it go on until none is left. When ctx ends before, its error is
-// returned.
+// and then lets it go on until none is left. It fails when ctx ends before, or
+// while it waits for requests the clock is closed.
 func (c *Clock) Drain(ctx context.Context, requests int) (Drained, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var err error
 	for err == nil && c.accepted < requests {
+		if c.closed {
+			err = errClosed
+			break
+		}
 		if c.arrival == nil {
 			c.arrival = make(chan struct{})
 		}
@@ -115,7 +133,8 @@ func (c *Clock) ServeDrain(w http.ResponseWriter, r *http.Request) {
 	}
 	d, err := c.Drain(r.Context(), requests)
 	if err != nil {
-		return // nobody listens
+		writeError(w, &apiError{status: http.StatusServiceUnavailable, message: "not drained: " + err.Error()})
+		return
 	}
 	b := appendMillis([]byte(`{"now_ms":`), d.Now)
 	b = append(b, `,"accepted":`...)

@@ -352,3 +352,21 @@ func TestClockEvents(t *testing.T) {
 		}
 	}
 }
+
+// TestDrainEnds: a drain does not wait for requests that cannot come any more.
+func TestDrainEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock := new(Clock)
+		s := newServer(t, modelled(Config{Clock: clock}, 90*time.Millisecond, 10*time.Millisecond))
+		drained := make(chan int, 1)
+		go func() { drained <- call(s, "POST", "/sim/drain?requests=1", "").Code }()
+		synctest.Wait()
+		clock.Close()
+		if status := <-drained; status != 503 {
+			t.Errorf("status %d, want 503", status)
+		}
+		if w := call(s, "POST", "/sim/drain", ""); w.Code != 200 {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+	})
+}

@@ -59,6 +59,9 @@ func (r *Report) String() string {
 	if r.Clamped > 0 {
 		row("clamped", "%s longer than their ids say", counted(r.Clamped, "prompt"))
 	}
+	if r.Unhashed > 0 {
+		row("unknown", "%s without hashes, taken to share nothing", counted(r.Unhashed, "prompt"))
+	}
 	if r.Sessions > 0 {
 		row("sessions", "%s, in which %s came after an answer", group(r.Sessions), counted(r.Follows, "request"))
 	}

@@ -13,6 +13,9 @@ type Stats struct {
 	SkippedFor Skipped `json:"skipped_for"`
 	// Clamped is [Trace.Clamped].
 	Clamped int `json:"clamped"`
+	// Unhashed is how many prompts have blocks that nothing is known of, and which
+	// therefore count as shared with nobody.
+	Unhashed int `json:"unhashed"`
 	// SpanSeconds is the time from the first arrival to the last.
 	SpanSeconds       float64 `json:"span_s"`
 	RequestsPerSecond float64 `json:"requests_per_s"`
@@ -73,6 +76,11 @@ type Lengths struct {
 // Stat describes a trace.
 func Stat(t *Trace) Stats {
 	s := Stats{Requests: len(t.Requests), Skipped: t.Skipped.Rows(), SkippedFor: t.Skipped, Clamped: t.Clamped, BlockSize: t.BlockSize}
+	for i := range t.Requests {
+		if r := &t.Requests[i]; len(r.Blocks) < r.Input/t.BlockSize {
+			s.Unhashed++
+		}
+	}
 	if len(t.Requests) == 0 {
 		return s
 	}

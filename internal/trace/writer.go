@@ -71,8 +71,9 @@ var ErrRotate = errors.New("the file grows on")
 // The row is written without it.
 var ErrPanic = errors.New("trace: panic")
 
-// ErrBehind says that rows come faster than they are written.
-var ErrBehind = errors.New("trace: rows come faster than they are written")
+// ErrBehind says that requests come faster than they are written: rows are dropped,
+// or lack what was to be done for them.
+var ErrBehind = errors.New("trace: requests come faster than they are written")
 
 // Writer appends rows to a file, one JSON object per line. It is safe for
 // concurrent use, and owns a goroutine that ends with [Writer.Close].
@@ -182,7 +183,8 @@ func (w *Writer) Write(r *Row) bool {
 
 // Do has the writer's goroutine call f, before it looks at any row that is written
 // after Do. It never blocks, and reports whether f will be called, which is not so
-// when the queue is full; f keeps about so many bytes alive until then.
+// when the queue is half full: rows come first. Until then f keeps about so many
+// bytes alive.
 func (w *Writer) Do(f func(), bytes int64) bool {
 	return w.enqueue(item{do: f, bytes: bytes})
 }
@@ -193,7 +195,11 @@ func (w *Writer) enqueue(it item) bool {
 	if w.closed {
 		return false
 	}
-	if w.queued.Add(it.bytes) <= maxQueued {
+	limit, full := int64(maxQueued), false
+	if it.do != nil { // rows come first
+		limit, full = limit/2, len(w.items) >= cap(w.items)/2
+	}
+	if w.queued.Add(it.bytes) <= limit && !full {
 		select {
 		case w.items <- it:
 			return true
@@ -201,7 +207,7 @@ func (w *Writer) enqueue(it item) bool {
 		}
 	}
 	w.queued.Add(-it.bytes)
-	if it.row != nil && !w.behind.Swap(true) && w.opts.OnError != nil {
+	if !w.behind.Swap(true) && w.opts.OnError != nil {
 		w.opts.OnError(ErrBehind)
 	}
 	return false

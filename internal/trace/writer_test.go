@@ -730,3 +730,35 @@ func TestWriterDo(t *testing.T) {
 		t.Errorf("%d bytes count as queued", n)
 	}
 }
+
+// TestWriterRowsComeFirst: what is to be done for rows leaves half of the queue to
+// the rows.
+func TestWriterRowsComeFirst(t *testing.T) {
+	var c tally
+	w := mustOpen(t, c.options(Options{Path: filepath.Join(t.TempDir(), "trace.jsonl"), Queue: 20}))
+	busy := make(chan struct{})
+	w.Do(func() { <-busy }, 0)
+	for len(w.items) > 0 {
+		runtime.Gosched()
+	}
+	taken := 0
+	for range 30 {
+		if w.Do(func() {}, 1) {
+			taken++
+		}
+	}
+	if w.Do(func() {}, maxQueued/2+1) {
+		t.Error("more bytes than half of the limit were taken")
+	}
+	for i := range 10 {
+		if !w.Write(row(i)) {
+			t.Errorf("row %d was dropped", i)
+		}
+	}
+	close(busy)
+	mustClose(t, w)
+	c.check(t, 10, 0)
+	if taken != 10 || len(c.errs) != 2 || c.errs[0] != ErrBehind || c.errs[1] != nil {
+		t.Errorf("%d of 20 places taken, errors %v", taken, c.errs)
+	}
+}
