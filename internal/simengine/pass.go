@@ -1,0 +1,88 @@
+package simengine
+
+import (
+	"time"
+
+	"github.com/stator-ai/stator/internal/kv"
+)
+
+// Pass is what one forward pass did.
+type Pass struct {
+	// Duration is how long it took: Prefill for prompts and Decode for answers.
+	Duration, Prefill, Decode time.Duration
+	// Outputs are the requests that got tokens or ended, in the order in which
+	// they run.
+	Outputs []Output
+	// Admissions are the requests that began to run.
+	Admissions []Admission
+	// Rejected are the requests that can never run.
+	Rejected []*Request
+	// Preempted counts the requests that lost their blocks and wait again.
+	Preempted int
+	// Events are the changes of the cache, in order. Their blocks are
+	// overwritten by the next Step, too.
+	Events []kv.Event
+	// Batch is the work, as Timing saw it.
+	Batch Batch
+
+	blocks []kv.Block // behind Events
+}
+
+// Output is what a pass did for a request.
+type Output struct {
+	Request *Request
+	// Tokens is the number of tokens it got; 0 for the end of a warm-up.
+	Tokens int
+	// Done says that it has ended, and is the caller's again.
+	Done bool
+	// Transfer is the time until a Decode engine can have it; 0 except at the end
+	// of a request on a Prefill engine.
+	Transfer time.Duration
+}
+
+// Admission is a request that began to run, with the prompt tokens that it found
+// in the cache. Again marks one that had lost its blocks before: what it finds
+// then is mostly its own.
+type Admission struct {
+	Request *Request
+	Cached  int
+	Again   bool
+}
+
+func (p *Pass) reset() {
+	*p = Pass{
+		Outputs:    p.Outputs[:0],
+		Admissions: p.Admissions[:0],
+		Rejected:   p.Rejected[:0],
+		Events:     p.Events[:0],
+		blocks:     p.blocks[:0],
+	}
+}
+
+// stored records blocks that entered the cache behind parent, which is nil at the
+// start of a prompt. Blocks that follow those stored last make one event with
+// them.
+func (p *Pass) stored(parent *kv.Block, blocks ...kv.Block) {
+	p.blocks = append(p.blocks, blocks...)
+	end := len(p.blocks)
+	if n := len(p.Events); n > 0 && parent != nil {
+		// The blocks of the last event are the last ones.
+		ev := &p.Events[n-1]
+		if ev.Kind == kv.Stored && ev.Blocks[len(ev.Blocks)-1].ID == parent.ID {
+			ev.Blocks = p.blocks[end-len(blocks)-len(ev.Blocks) : end : end]
+			return
+		}
+	}
+	ev := kv.Event{Kind: kv.Stored, Blocks: p.blocks[end-len(blocks) : end : end]}
+	if parent != nil {
+		ev.Parent, ev.HasParent = parent.ID, true
+	}
+	p.Events = append(p.Events, ev)
+}
+
+// removed records a block that left the cache.
+func (p *Pass) removed(id kv.BlockID) {
+	at := len(p.blocks)
+	p.blocks = append(p.blocks, kv.Block{ID: id})
+	p.Events = append(p.Events, kv.Event{Kind: kv.Removed, Blocks: p.blocks[at : at+1 : at+1]})
+}
