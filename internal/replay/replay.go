@@ -28,7 +28,8 @@ type Config struct {
 	// given: chance has a part in a replay only by a number that is known.
 	Router router.Config
 	// Events, if not nil, is told of every change of a cache when the pass that
-	// made it ends, before its tokens; with EarlyEvents when the pass begins.
+	// made it ends, before its tokens; with EarlyEvents when the pass begins. An
+	// error that it returns ends the run.
 	Events      kv.Applier
 	EarlyEvents bool
 	// Log, if not nil, gets a line for every placement, token and cache event.
@@ -83,6 +84,7 @@ type run struct {
 	placed   []*router.Placement
 	results  []Result
 	gaps     sketch
+	err      error // of Events, the first
 	out      Report
 }
 
@@ -173,6 +175,9 @@ func (r *run) loop() error {
 	steps := 0
 	for r.next() {
 		for {
+			if r.err != nil {
+				return r.err
+			}
 			if steps++; steps%1024 == 0 && r.ctx.Err() != nil {
 				return r.ctx.Err()
 			}
@@ -193,7 +198,7 @@ func (r *run) loop() error {
 			return fmt.Errorf("worker %d rank %d has %d requests and nothing happens any more", e.source.Worker, e.source.Rank, e.engine.Requests())
 		}
 	}
-	return r.ctx.Err()
+	return cmp.Or(r.err, r.ctx.Err())
 }
 
 // next moves the clock to the next event and reports whether there is one.
@@ -374,8 +379,9 @@ func (r *run) tell(e *rankEngine) {
 		ev.Blocks = slices.Clone(ev.Blocks)
 		batch.Events[i] = ev
 	}
-	// What cannot be applied is the receiver's to count.
-	_ = r.cfg.Events.Apply(batch)
+	if err := r.cfg.Events.Apply(batch); err != nil && r.err == nil {
+		r.err = fmt.Errorf("events of worker %d rank %d: %w", e.source.Worker, e.source.Rank, err)
+	}
 }
 
 func (r *run) logf(format string, args ...any) {

@@ -408,6 +408,11 @@ func TestErrors(t *testing.T) {
 			t.Errorf("error %v, want %q", err, tc.want)
 		}
 	}
+	full := errors.New("full")
+	cfg := Config{Engines: 1, Events: applierFunc(func(*kv.Batch) error { return full })}
+	if _, err := Run(t.Context(), cfg, tr); !errors.Is(err, full) {
+		t.Errorf("error %v, want that of the receiver of events", err)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := Run(ctx, Config{Engines: 1}, tr); !errors.Is(err, context.Canceled) {
