@@ -21,13 +21,17 @@ const module = "github.com/stator-ai/stator"
 // below can ask what is above. Paths are relative to the module; "." is its root.
 var layers = [][]string{
 	{"bench"},
-	{"cmd/stator"},
+	{"cmd/stator", "internal/ucd/gen", "internal/tokenize/normal/gen", "internal/tokenize/qwen3/gen"},
 	{"."},
 	{"internal/frontend", "internal/replay"},
 	{"internal/router"},
 	{"internal/engine/openaihttp", "internal/engine/enginetest", "internal/kvindex", "internal/sched", "internal/thompson", "internal/simserver", "internal/trace/tracetest"},
-	{"internal/engine", "internal/tokenize", "internal/simengine", "internal/trace", "trie"},
-	{"internal/kv", "internal/openai", "internal/metrics", "nvext"},
+	{"internal/tokenize/qwen3", "internal/tokenize/oracletest"},
+	{"internal/tokenize/local"},
+	{"internal/tokenize/chat", "internal/tokenize/hf", "internal/tokenize/prefix"},
+	{"internal/engine", "internal/tokenize", "internal/tokenize/detok", "internal/tokenize/model", "internal/tokenize/normal", "internal/tokenize/split", "internal/simengine", "internal/trace", "trie"},
+	{"internal/onig"},
+	{"internal/hub", "internal/jinja", "internal/kv", "internal/openai", "internal/metrics", "internal/ucd", "nvext"},
 }
 
 // core packages decide: the same inputs give the same answer, in a server, in a
