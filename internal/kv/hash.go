@@ -47,16 +47,29 @@ func Chain(parent BlockID, local LocalHash) BlockID {
 // with its sequence hash as ID. Tokens after the last full block are left out. A
 // block size below 1 gives none.
 func AppendBlocks(dst []Block, seed uint64, tokens []uint32, blockSize int) []Block {
+	return appendBlocks(dst, len(dst), seed, tokens, blockSize)
+}
+
+// ExtendBlocks appends the full blocks of a prompt that blocks, which are its first
+// ones under the same seed and block size, does not have yet.
+func ExtendBlocks(blocks []Block, seed uint64, tokens []uint32, blockSize int) []Block {
+	if blockSize < 1 {
+		return blocks
+	}
+	return appendBlocks(blocks, 0, seed, tokens[len(blocks)*blockSize:], blockSize)
+}
+
+// appendBlocks appends blocks of a prompt whose first one is dst[first].
+func appendBlocks(dst []Block, first int, seed uint64, tokens []uint32, blockSize int) []Block {
 	if blockSize < 1 {
 		return dst
 	}
-	for first := true; len(tokens) >= blockSize; tokens = tokens[blockSize:] {
+	for ; len(tokens) >= blockSize; tokens = tokens[blockSize:] {
 		local := HashTokens(seed, tokens[:blockSize])
 		id := BlockID(local)
-		if !first {
+		if len(dst) > first {
 			id = Chain(dst[len(dst)-1].ID, local)
 		}
-		first = false
 		dst = append(dst, Block{ID: id, Tokens: local})
 	}
 	return dst
