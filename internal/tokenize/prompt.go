@@ -8,7 +8,9 @@ type Renderer interface {
 	Render(dst *Prompt, c Chat) error
 }
 
-// Chat is the part of a chat request that decides its prompt, as raw JSON.
+// Chat is the part of a chat request that decides its prompt. What the request
+// may leave out is empty when it does; null counts as left out. Which members
+// matter depends on the renderer.
 type Chat struct {
 	Messages []byte // the messages array
 	Tools    []byte // the tools array, empty when there is none
@@ -18,6 +20,14 @@ type Chat struct {
 	// ContinueFinal leaves the last message open, for the model to go on with
 	// it (continue_final_message). It goes with NoGenerationPrompt.
 	ContinueFinal bool
+
+	// The members below are raw JSON, too, as the request has them.
+
+	ToolChoice      []byte // tool_choice: a string, or an object that names a tool
+	Documents       []byte // documents: an array of objects
+	ReasoningEffort []byte // reasoning_effort: a string, for some engines a number
+	Kwargs          []byte // chat_template_kwargs: an object, variables for the template
+	Template        []byte // chat_template: a string, a template of the request's own
 }
 
 // Prompt is a rendered prompt. Text is what a template engine would print; it

@@ -11,7 +11,11 @@
 // construction.
 package tokenize
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/stator-ai/stator/internal/kv"
+)
 
 // Tokenizer turns text into token ids and back. Implementations are safe for
 // concurrent use.
@@ -28,6 +32,49 @@ type Tokenizer interface {
 	// Fingerprint names the vocabulary and its rules: two tokenizers with the
 	// same fingerprint give the same ids for every text.
 	Fingerprint() string
+}
+
+// Model makes prompts into tokens as the engines of one served model do: its
+// tokenizer and its chat template. Implementations are safe for concurrent use.
+type Model interface {
+	// Chat renders and encodes a chat. Errors name the field of the request at
+	// fault.
+	Chat(c Chat, h Hashing) (Result, error)
+	// Complete encodes a prompt that is text. With bare set, it is encoded
+	// without the tokens that the model's tokenizer puts around a text, such as
+	// the one that begins a sequence.
+	Complete(text []byte, bare bool, h Hashing) (Result, error)
+	// Fingerprint names the tokenizer, as [Tokenizer] does.
+	Fingerprint() string
+}
+
+// Hashing asks for the hashes of a prompt's blocks.
+type Hashing struct {
+	Seed uint64 // of [kv.HashSeed]
+	Size int    // of a block, in tokens; 0 asks for none
+}
+
+// Cutter is a [Tokenizer] that knows where a text can be cut, so that the ids of
+// its beginning, once known, need not be made again.
+type Cutter interface {
+	Tokenizer
+	// Cuts appends places after from to dst, each at least gap bytes after the
+	// one before, in ascending order. From is 0 or a cut.
+	Cuts(dst []Cut, text []byte, from, gap int) []Cut
+	// Holds reports whether a cut that was found in another text with the same
+	// bytes before it is one in this text too.
+	Holds(text []byte, c Cut) bool
+	// EncodeFrom appends the ids of text[from:], special tokens included. With
+	// from a cut, those of text[:from] and of text[from:] are those of text.
+	EncodeFrom(dst []uint32, text []byte, from int) ([]uint32, error)
+}
+
+// Cut is a place in a text where it can be encoded in two parts.
+type Cut struct {
+	At int // the offset of the second part
+	// Soft says that it depends on what follows. Other cuts hold in every text
+	// that is equal up to them.
+	Soft bool
 }
 
 // UnknownIDError is returned when an id is not in the vocabulary.
@@ -73,4 +120,6 @@ type Result struct {
 	Text        []byte // the formatted prompt, nil when not known
 	Fingerprint string // of the tokenizer that made the ids, empty when not known
 	Source      Source
+	Blocks      []kv.Block // of the ids, where they were asked for
+	Cached      int        // how many of the ids did not have to be made
 }
