@@ -1,0 +1,5 @@
+//go:build !race
+
+package normal
+
+const raceEnabled = false
