@@ -1,0 +1,257 @@
+package hf
+
+import (
+	"bytes"
+	"fmt"
+	"math/bits"
+	"sync/atomic"
+	"unicode/utf8"
+)
+
+// bpe is the model of most language models: it begins with the characters of a
+// piece, or with its bytes, and joins the two neighbours whose pair comes first in
+// the list of merges, the leftmost of equals, until no pair is in the list.
+// Immutable but for what it has found out about whole words; safe for concurrent
+// use.
+type bpe struct {
+	vocab vocab
+	// pairs are the merges. Without any, the vocabulary itself is the list: the
+	// rank of a pair is the id of the token that the two make.
+	pairs pairTable
+
+	bytes        bool        // symbols are bytes, otherwise characters
+	complete     bool        // and every byte is a token
+	byteID       [256]uint32 // the token of a byte: the symbol, or what stands in for a missing character
+	fallback     bool        // all bytes of a missing character stand in for it
+	unk          uint32      // stands in for it otherwise; none: it is dropped
+	fuse         bool        // one unk for several missing characters in a row
+	ignoreMerges bool        // a piece that is a token is that token
+
+	// whole remembers of tokens whether merging their text gives them back: two
+	// bits per id, known and true. It saves merging for most words.
+	whole []atomic.Uint32
+
+	mark  []byte        // how a word begins, ▁, where pieces are cut before it
+	noCut map[rune]bool // characters after which they are not
+}
+
+// pairTable maps pairs of ids to their rank and the id they merge to. It is a hash
+// table with linear probing.
+type pairTable struct {
+	slots []pair
+	n     int
+}
+
+type pair struct {
+	key uint64 // left<<32 | right, plus one; 0 is empty
+	val uint64 // rank<<32 | merged
+}
+
+// noMerge is the value of a pair that does not merge. Every other is smaller.
+const noMerge = ^uint64(0)
+
+// newPairTable returns a table for about n pairs.
+func newPairTable(n int) pairTable {
+	return pairTable{slots: make([]pair, 1<<bits.Len(uint(max(n+n/2, 8)-1)))}
+}
+
+// grow doubles the table.
+func (t *pairTable) grow() {
+	old := t.slots
+	t.slots = make([]pair, 2*len(old))
+	for _, p := range old {
+		if p.key != 0 {
+			*t.slot(p.key) = p
+		}
+	}
+}
+
+func (t *pairTable) slot(key uint64) *pair {
+	mask := uint64(len(t.slots) - 1)
+	for h := key * 0x9e3779b97f4a7c15 >> 20; ; h++ {
+		s := &t.slots[h&mask]
+		if s.key == key || s.key == 0 {
+			return s
+		}
+	}
+}
+
+// add records a merge. A pair that is listed twice keeps the later rank, as in a
+// map.
+func (t *pairTable) add(left, right, rank, merged uint32) {
+	key := uint64(left)<<32 | uint64(right) + 1
+	s := t.slot(key)
+	if s.key == 0 {
+		if t.n++; 4*t.n > 3*len(t.slots) {
+			t.grow()
+			s = t.slot(key)
+		}
+	}
+	*s = pair{key, uint64(rank)<<32 | uint64(merged)}
+}
+
+func (t *pairTable) get(left, right uint32) uint64 {
+	if s := t.slot(uint64(left)<<32 | uint64(right) + 1); s.key != 0 {
+		return s.val
+	}
+	return noMerge
+}
+
+// finish prepares what is derived from the vocabulary and the merges.
+func (m *bpe) finish() {
+	for b := range m.byteID {
+		if m.bytes {
+			m.byteID[b] = m.vocab.lookup([]byte{byte(b)})
+		} else {
+			m.byteID[b] = m.vocab.lookup(fmt.Appendf(nil, "<0x%02X>", b))
+		}
+	}
+	m.complete = m.bytes
+	for _, id := range m.byteID {
+		m.complete = m.complete && id != none
+	}
+	m.whole = make([]atomic.Uint32, (2*m.vocab.size()+31)/32)
+}
+
+// allowCuts makes pieces be cut before word marks where no token spans the cut, so
+// that a whole segment does not have to be merged as one word. With every token
+// known, a merge across the cut would have to be one of them.
+func (m *bpe) allowCuts(mark string) {
+	if m.bytes || m.ignoreMerges || m.vocab.lookup([]byte(mark)) == none {
+		return
+	}
+	if m.unk == none { // a character that is dropped makes neighbours of those beside it
+		return
+	}
+	m.mark, m.noCut = []byte(mark), make(map[rune]bool)
+	for i := range uint32(m.vocab.len()) {
+		t := m.vocab.at(i)
+		for at := 1; at < len(t); at++ {
+			n := bytes.Index(t[at:], m.mark)
+			if n < 0 {
+				break
+			}
+			at += n
+			if before, _ := utf8.DecodeLastRune(t[:at]); !bytes.HasSuffix(t[:at], m.mark) {
+				m.noCut[before] = true
+			}
+		}
+	}
+}
+
+// encode appends the ids of a piece, word by word where it can be cut.
+func (m *bpe) encode(dst []uint32, piece []byte, s *state) []uint32 {
+	if m.mark == nil {
+		return m.word(dst, piece, 0, len(piece), s)
+	}
+	start := 0
+	for at := len(m.mark); ; {
+		n := bytes.Index(piece[min(at, len(piece)):], m.mark)
+		if n < 0 {
+			return m.word(dst, piece, start, len(piece), s)
+		}
+		at += n
+		before, _ := utf8.DecodeLastRune(piece[:at])
+		if at > start && !bytes.HasSuffix(piece[start:at], m.mark) && !m.noCut[before] {
+			dst = m.word(dst, piece, start, at, s)
+			start = at
+		}
+		at += len(m.mark)
+	}
+}
+
+// word appends the ids of text[i:j], which is not to be cut any further.
+func (m *bpe) word(dst []uint32, text []byte, i, j int, s *state) []uint32 {
+	if j-i > maxWordLen {
+		return m.merge(dst, text[i:j], s)
+	}
+	if i == j {
+		return dst
+	}
+	dst, slot, ok := s.words.get(dst, text, i, j)
+	if ok {
+		return dst
+	}
+	n := len(dst)
+	dst = m.merge(dst, text[i:j], s)
+	s.words.put(slot, text, i, j, dst[n:])
+	return dst
+}
+
+// merge appends the ids of a piece, without looking into the cache.
+func (m *bpe) merge(dst []uint32, piece []byte, s *state) []uint32 {
+	id := m.vocab.lookup(piece)
+	if id == none {
+		return m.run(dst, piece, s)
+	}
+	if m.ignoreMerges {
+		return append(dst, id)
+	}
+	const known, yes = 1, 2
+	w, shift := &m.whole[id/16], id%16*2
+	switch w.Load() >> shift & (known | yes) {
+	case known | yes:
+		return append(dst, id)
+	case known:
+		return m.run(dst, piece, s)
+	}
+	n := len(dst)
+	dst = m.run(dst, piece, s)
+	found := uint32(known)
+	if len(dst) == n+1 && dst[n] == id {
+		found |= yes
+	}
+	w.Or(found << shift)
+	return dst
+}
+
+// symbols fills the state with the symbols that a piece begins with.
+func (m *bpe) symbols(piece []byte, s *state) {
+	s.ids, s.starts = s.ids[:0], s.starts[:0]
+	if m.complete {
+		for i, b := range piece {
+			s.ids = append(s.ids, m.byteID[b])
+			s.starts = append(s.starts, uint32(i))
+		}
+		s.starts = append(s.starts, uint32(len(piece)))
+		return
+	}
+	pending := false // an unk that is not written yet: more may join it
+	for i, n := 0, 1; i < len(piece); i += n {
+		id := none
+		if m.bytes {
+			id = m.byteID[piece[i]]
+		} else {
+			_, n = utf8.DecodeRune(piece[i:])
+			id = m.vocab.lookup(piece[i : i+n])
+		}
+		switch {
+		case id != none:
+			if pending {
+				s.ids, pending = append(s.ids, m.unk), false
+			}
+			s.ids = append(s.ids, id)
+		case m.fallback && m.haveBytes(piece[i:i+n]): // goes before a pending unk
+			for _, b := range piece[i : i+n] {
+				s.ids = append(s.ids, m.byteID[b])
+			}
+		case m.unk != none:
+			if pending && !m.fuse {
+				s.ids = append(s.ids, m.unk)
+			}
+			pending = true
+		}
+	}
+	if pending {
+		s.ids = append(s.ids, m.unk)
+	}
+}
+
+func (m *bpe) haveBytes(b []byte) bool {
+	for _, c := range b {
+		if m.byteID[c] == none {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,190 @@
+package hf
+
+import "slices"
+
+// shortWord is the number of symbols up to which the next merge is found by looking
+// at all of them. Few words are longer, and those take a heap.
+const shortWord = 64
+
+// run merges the symbols of a piece and appends what is left.
+func (m *bpe) run(dst []uint32, piece []byte, s *state) []uint32 {
+	m.symbols(piece, s)
+	switch n := len(s.ids); {
+	case n < 2:
+		return append(dst, s.ids...)
+	case n <= shortWord:
+		return m.runShort(dst, piece, s)
+	default:
+		return m.runLong(dst, piece, s)
+	}
+}
+
+// runShort scans for the best pair again and again. With its symbols next to each
+// other in memory this is quicker for words than anything cleverer.
+func (m *bpe) runShort(dst []uint32, piece []byte, s *state) []uint32 {
+	var best [shortWord]uint64
+	ids, starts := s.ids, s.starts
+	n := len(ids)
+	concat := m.pairs.n == 0
+	for i := range n - 1 {
+		if concat {
+			best[i] = m.joined(piece[starts[i]:starts[i+2]])
+		} else {
+			best[i] = m.pairs.get(ids[i], ids[i+1])
+		}
+	}
+	for n > 1 {
+		at, low := 0, noMerge
+		for i, v := range best[:n-1] {
+			if v < low {
+				at, low = i, v
+			}
+		}
+		if low == noMerge {
+			break
+		}
+		ids[at] = uint32(low)
+		n--
+		copy(ids[at+1:n], ids[at+2:])
+		copy(best[at:n], best[at+1:])
+		if concat {
+			copy(starts[at+1:n+1], starts[at+2:])
+			if at > 0 {
+				best[at-1] = m.joined(piece[starts[at-1]:starts[at+1]])
+			}
+			if at+1 < n {
+				best[at] = m.joined(piece[starts[at]:starts[at+2]])
+			}
+			continue
+		}
+		if at > 0 {
+			best[at-1] = m.pairs.get(ids[at-1], ids[at])
+		}
+		if at+1 < n {
+			best[at] = m.pairs.get(ids[at], ids[at+1])
+		}
+	}
+	return append(dst, ids[:n]...)
+}
+
+// joined returns the rank and the id of the token that a text is, where the
+// vocabulary is the list of merges.
+func (m *bpe) joined(text []byte) uint64 {
+	id := m.vocab.lookup(text)
+	if id == none {
+		return noMerge
+	}
+	return uint64(id)<<32 | uint64(id)
+}
+
+// link is a symbol in a list that symbols are taken out of.
+type link struct {
+	prev, next int32 // -1 at the ends
+	val        uint64
+}
+
+// runLong keeps the candidates in a heap: n log n for any text.
+func (m *bpe) runLong(dst []uint32, piece []byte, s *state) []uint32 {
+	ids, starts := s.ids, s.starts
+	n := len(ids)
+	concat := m.pairs.n == 0
+	s.links = slices.Grow(s.links[:0], n)[:n]
+	links := s.links
+	value := func(i int32) uint64 {
+		j := links[i].next
+		if j < 0 {
+			return noMerge
+		}
+		if !concat {
+			return m.pairs.get(ids[i], ids[j])
+		}
+		end := uint32(len(piece))
+		if k := links[j].next; k >= 0 {
+			end = starts[k]
+		}
+		return m.joined(piece[starts[i]:end])
+	}
+	for i := range links {
+		links[i] = link{prev: int32(i) - 1, next: int32(i) + 1}
+	}
+	links[n-1].next = -1
+	h := s.heap[:0]
+	for i := range links {
+		v := value(int32(i))
+		links[i].val = v
+		if v != noMerge {
+			h = append(h, v&^(1<<32-1)|uint64(i))
+		}
+	}
+	for i := len(h)/2 - 1; i >= 0; i-- {
+		down(h, i)
+	}
+	refresh := func(i int32) {
+		v := value(i)
+		links[i].val = v
+		if v != noMerge {
+			h = append(h, v&^(1<<32-1)|uint64(i))
+			up(h)
+		}
+	}
+	for len(h) > 0 {
+		top := h[0]
+		last := len(h) - 1
+		h[0] = h[last]
+		h = h[:last]
+		down(h, 0)
+
+		i := int32(uint32(top))
+		l := &links[i]
+		if l.val == noMerge || l.val>>32 != top>>32 { // merged since, or with another
+			continue
+		}
+		ids[i] = uint32(l.val)
+		gone := l.next
+		links[gone].val = noMerge
+		l.next = links[gone].next
+		if l.next >= 0 {
+			links[l.next].prev = i
+		}
+		refresh(i)
+		if l.prev >= 0 {
+			refresh(l.prev)
+		}
+	}
+	s.heap = h
+	for i := int32(0); i >= 0; i = links[i].next {
+		dst = append(dst, ids[i])
+	}
+	return dst
+}
+
+// up moves the last element of a heap to its place, the smallest being first.
+func up(h []uint64) {
+	i := len(h) - 1
+	for v := h[i]; i > 0; {
+		parent := (i - 1) / 2
+		if h[parent] <= v {
+			break
+		}
+		h[i], h[parent] = h[parent], v
+		i = parent
+	}
+}
+
+// down moves the i-th element to its place.
+func down(h []uint64, i int) {
+	for {
+		child := 2*i + 1
+		if child >= len(h) {
+			return
+		}
+		if child+1 < len(h) && h[child+1] < h[child] {
+			child++
+		}
+		if h[i] <= h[child] {
+			return
+		}
+		h[i], h[child] = h[child], h[i]
+		i = child
+	}
+}
