@@ -18,7 +18,8 @@ check: lint
 # test is what has to pass.
 test: lint
 	$(GO) test -race ./...
-	$(GO) test ./internal/simengine ./internal/replay
+	$(GO) test ./internal/simengine ./internal/replay ./internal/tokenize/normal
+	STATOR_ORACLE=$$(scripts/oracle/setup.sh) $(GO) test -count=1 -timeout 20m ./internal/tokenize/oracletest
 	scripts/fuzz.sh 3s
 
 lint:
