@@ -19,7 +19,7 @@ check: lint
 test: lint
 	$(GO) test -race ./...
 	$(GO) test ./internal/simengine ./internal/replay ./internal/tokenize/normal
-	STATOR_ORACLE=$$(scripts/oracle/setup.sh) $(GO) test -count=1 -timeout 20m ./internal/tokenize/oracletest
+	dir=$$(scripts/oracle/setup.sh) && STATOR_ORACLE=$$dir $(GO) test -count=1 -timeout 20m ./internal/tokenize/oracletest
 	scripts/fuzz.sh 3s
 
 lint:
