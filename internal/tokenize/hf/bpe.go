@@ -31,8 +31,9 @@ type bpe struct {
 	// bits per id, known and true. It saves merging for most words.
 	whole []atomic.Uint32
 
-	mark  []byte        // how a word begins, ▁, where pieces are cut before it
-	noCut map[rune]bool // characters after which they are not
+	mark    []byte        // how a word begins, ▁, where pieces are cut before it
+	noCut   map[rune]bool // characters after which they are not
+	noCutAt [128]bool     // the same for ASCII
 }
 
 // pairTable maps pairs of ids to their rank and the id they merge to. It is a hash
@@ -134,6 +135,9 @@ func (m *bpe) allowCuts(mark string) {
 			at += n
 			if before, _ := utf8.DecodeLastRune(t[:at]); !bytes.HasSuffix(t[:at], m.mark) {
 				m.noCut[before] = true
+				if before < utf8.RuneSelf {
+					m.noCutAt[before] = true
+				}
 			}
 		}
 	}
@@ -151,13 +155,21 @@ func (m *bpe) encode(dst []uint32, piece []byte, s *state) []uint32 {
 			return m.word(dst, piece, start, len(piece), s)
 		}
 		at += n
-		before, _ := utf8.DecodeLastRune(piece[:at])
-		if at > start && !bytes.HasSuffix(piece[start:at], m.mark) && !m.noCut[before] {
+		if at > start && !bytes.HasSuffix(piece[start:at], m.mark) && m.cutAfter(piece[:at]) {
 			dst = m.word(dst, piece, start, at, s)
 			start = at
 		}
 		at += len(m.mark)
 	}
+}
+
+// cutAfter reports whether a piece can be cut after text, before a mark.
+func (m *bpe) cutAfter(text []byte) bool {
+	if b := text[len(text)-1]; b < utf8.RuneSelf {
+		return !m.noCutAt[b]
+	}
+	before, _ := utf8.DecodeLastRune(text)
+	return !m.noCut[before]
 }
 
 // word appends the ids of text[i:j], which is not to be cut any further.

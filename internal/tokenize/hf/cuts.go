@@ -2,7 +2,6 @@ package hf
 
 import (
 	"strings"
-	"unicode/utf8"
 
 	"github.com/stator-ai/stator/internal/tokenize"
 	"github.com/stator-ai/stator/internal/tokenize/split"
@@ -70,14 +69,7 @@ func (t *Tokenizer) softRules() split.Cut {
 
 // softAt reports whether text can be cut before its i-th byte, by the rules.
 func (t *Tokenizer) softAt(text []byte, i int) bool {
-	if !t.soft.At(text, i) {
-		return false
-	}
-	if t.bpe == nil || len(t.bpe.noCut) == 0 {
-		return true
-	}
-	before, _ := utf8.DecodeLastRune(text[:i])
-	return !t.bpe.noCut[before]
+	return t.soft.At(text, i) && (t.bpe == nil || t.bpe.mark == nil || t.bpe.cutAfter(text[:i]))
 }
 
 // overlapped reports whether a token of the first pass can begin inside s and end
