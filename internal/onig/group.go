@@ -117,6 +117,9 @@ func (p *parser) optionGroup(off int, inGroup bool) (n *node, whole, done bool) 
 		case 'C', 'I', 'L', 'y':
 			p.unsupported(i, "option %c", c)
 		case ')', ':':
+			if i == p.pos {
+				p.fail(off, "group without options")
+			}
 			p.pos = i + 1
 			n = &node{kind: kOption, off: off}
 			outer := p.opts

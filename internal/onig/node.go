@@ -92,9 +92,7 @@ func (n *node) quantifier() int {
 	return i
 }
 
-// simplified says what becomes of a quantifier of a quantifier. It is not always
-// equivalence: (?:a+?)? and a+?? are not the same in their preferences, but this is
-// what Oniguruma makes of them.
+// simplified says what becomes of a quantifier of a quantifier.
 type simplified uint8
 
 const (
