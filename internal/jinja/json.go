@@ -1,0 +1,310 @@
+package jinja
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"strconv"
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// maxJSONDepth bounds how deep arrays and objects of a JSON text may nest.
+const maxJSONDepth = 500
+
+// ParseJSON reads a JSON text as Python's json.loads does: integers of any size
+// and floats stay apart, objects keep the order of their keys, of a key that
+// comes twice the last value counts in the first place, and NaN, Infinity and
+// -Infinity are numbers. An escaped surrogate without its other half becomes
+// U+FFFD. Text that is not UTF-8 is an error.
+func ParseJSON(data []byte) (Value, error) {
+	if !utf8.Valid(data) {
+		return nil, fmt.Errorf("json: text is not valid UTF-8")
+	}
+	p := jsonParser{s: string(data)}
+	v, err := p.value(0)
+	if err == nil {
+		p.space()
+		if p.pos < len(p.s) {
+			err = p.fail("expected the end")
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return v, nil
+}
+
+// A jsonParser reads from s; the strings that it returns share its memory.
+type jsonParser struct {
+	s   string
+	pos int
+}
+
+func (p *jsonParser) fail(msg string) error {
+	return fmt.Errorf("json: at byte %d: %s", p.pos, msg)
+}
+
+func (p *jsonParser) space() {
+	for p.pos < len(p.s) {
+		switch p.s[p.pos] {
+		case ' ', '\t', '\n', '\r':
+			p.pos++
+		default:
+			return
+		}
+	}
+}
+
+// peek returns the next byte, 0 at the end.
+func (p *jsonParser) peek() byte {
+	if p.pos < len(p.s) {
+		return p.s[p.pos]
+	}
+	return 0
+}
+
+func (p *jsonParser) value(depth int) (Value, error) {
+	if depth > maxJSONDepth {
+		return nil, &LimitError{What: "depth of JSON", Max: maxJSONDepth}
+	}
+	p.space()
+	switch c := p.peek(); {
+	case c == '"':
+		return p.string()
+	case c == '{':
+		return p.object(depth)
+	case c == '[':
+		return p.array(depth)
+	case c == '-' || isDigit(c):
+		return p.number()
+	}
+	for _, w := range [...]struct {
+		text  string
+		value Value
+	}{{"null", nil}, {"true", true}, {"false", false}, {"NaN", math.NaN()}, {"Infinity", math.Inf(1)}} {
+		if strings.HasPrefix(p.s[p.pos:], w.text) {
+			p.pos += len(w.text)
+			return w.value, nil
+		}
+	}
+	return nil, p.fail("expected a value")
+}
+
+func (p *jsonParser) object(depth int) (Value, error) {
+	p.pos++
+	d := &Dict{}
+	p.space()
+	if p.peek() == '}' {
+		p.pos++
+		return d, nil
+	}
+	for {
+		p.space()
+		if p.peek() != '"' {
+			return nil, p.fail("expected a key in double quotes")
+		}
+		k, err := p.string()
+		if err != nil {
+			return nil, err
+		}
+		p.space()
+		if p.peek() != ':' {
+			return nil, p.fail("expected ':'")
+		}
+		p.pos++
+		v, err := p.value(depth + 1)
+		if err != nil {
+			return nil, err
+		}
+		d.Set(k.(string), v)
+		p.space()
+		switch p.peek() {
+		case ',':
+			p.pos++
+		case '}':
+			p.pos++
+			return d, nil
+		default:
+			return nil, p.fail("expected ',' or '}'")
+		}
+	}
+}
+
+func (p *jsonParser) array(depth int) (Value, error) {
+	p.pos++
+	l := &List{}
+	p.space()
+	if p.peek() == ']' {
+		p.pos++
+		return l, nil
+	}
+	for {
+		v, err := p.value(depth + 1)
+		if err != nil {
+			return nil, err
+		}
+		l.Items = append(l.Items, v)
+		p.space()
+		switch p.peek() {
+		case ',':
+			p.pos++
+		case ']':
+			p.pos++
+			return l, nil
+		default:
+			return nil, p.fail("expected ',' or ']'")
+		}
+	}
+}
+
+func (p *jsonParser) number() (Value, error) {
+	start := p.pos
+	digits := func() int {
+		n := 0
+		for isDigit(p.peek()) {
+			p.pos++
+			n++
+		}
+		return n
+	}
+	if p.peek() == '-' {
+		p.pos++
+		if strings.HasPrefix(p.s[p.pos:], "Infinity") {
+			p.pos += len("Infinity")
+			return math.Inf(-1), nil
+		}
+	}
+	first := p.peek()
+	n := digits()
+	if n == 0 || first == '0' && n > 1 {
+		return nil, p.fail("bad number")
+	}
+	isFloat := false
+	if p.peek() == '.' {
+		isFloat = true
+		p.pos++
+		if digits() == 0 {
+			return nil, p.fail("expected a digit after the point")
+		}
+	}
+	if p.peek()|0x20 == 'e' {
+		isFloat = true
+		p.pos++
+		if c := p.peek(); c == '+' || c == '-' {
+			p.pos++
+		}
+		if digits() == 0 {
+			return nil, p.fail("expected a digit in the exponent")
+		}
+	}
+	text := p.s[start:p.pos]
+	if isFloat {
+		f, _ := strconv.ParseFloat(text, 64) // out of range is an infinity
+		return f, nil
+	}
+	if i, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return i, nil
+	}
+	if n > maxIntDigits {
+		return nil, p.fail(fmt.Sprintf("integer of %d digits, at most %d", n, maxIntDigits))
+	}
+	i, _ := new(big.Int).SetString(text, 10)
+	return i, nil
+}
+
+func (p *jsonParser) string() (Value, error) {
+	p.pos++
+	start := p.pos
+	for p.pos < len(p.s) {
+		switch c := p.s[p.pos]; {
+		case c == '"':
+			p.pos++
+			return p.s[start : p.pos-1], nil
+		case c == '\\':
+			return p.escapedString(start)
+		case c < ' ':
+			return nil, p.fail("control character in a string")
+		}
+		p.pos++
+	}
+	return nil, p.fail("string without an end")
+}
+
+// escapedString reads the rest of a string from its first escape.
+func (p *jsonParser) escapedString(start int) (Value, error) {
+	buf := []byte(p.s[start:p.pos])
+	for p.pos < len(p.s) {
+		c := p.s[p.pos]
+		switch {
+		case c == '"':
+			p.pos++
+			return string(buf), nil
+		case c < ' ':
+			return nil, p.fail("control character in a string")
+		case c != '\\':
+			buf = append(buf, c)
+			p.pos++
+			continue
+		}
+		p.pos++
+		c = p.peek()
+		p.pos++
+		switch c {
+		case '"', '\\', '/':
+			buf = append(buf, c)
+		case 'b':
+			buf = append(buf, '\b')
+		case 'f':
+			buf = append(buf, '\f')
+		case 'n':
+			buf = append(buf, '\n')
+		case 'r':
+			buf = append(buf, '\r')
+		case 't':
+			buf = append(buf, '\t')
+		case 'u':
+			r, err := p.hex4()
+			if err != nil {
+				return nil, err
+			}
+			if utf16.IsSurrogate(r) {
+				r = p.pair(r)
+			}
+			buf = utf8.AppendRune(buf, r)
+		default:
+			p.pos--
+			return nil, p.fail("bad escape")
+		}
+	}
+	return nil, p.fail("string without an end")
+}
+
+func (p *jsonParser) hex4() (rune, error) {
+	if p.pos+4 > len(p.s) {
+		return 0, p.fail("bad \\u escape")
+	}
+	n, err := strconv.ParseUint(p.s[p.pos:p.pos+4], 16, 32)
+	if err != nil {
+		return 0, p.fail("bad \\u escape")
+	}
+	p.pos += 4
+	return rune(n), nil
+}
+
+// pair returns the character of the surrogate hi and an escaped one behind it,
+// or U+FFFD for hi alone.
+func (p *jsonParser) pair(hi rune) rune {
+	back := p.pos
+	if strings.HasPrefix(p.s[p.pos:], `\u`) {
+		p.pos += 2
+		if lo, err := p.hex4(); err == nil {
+			if r := utf16.DecodeRune(hi, lo); r != utf8.RuneError {
+				return r
+			}
+		}
+	}
+	p.pos = back
+	return utf8.RuneError
+}
