@@ -19,6 +19,12 @@ type Config struct {
 	Engines []EngineConfig `koanf:"engines"`
 	// Sim runs simulated engines inside the server. None by default.
 	Sim SimConfig `koanf:"sim"`
+	// Models say where the tokens of prompts come from, by served model. None by
+	// default: simulated engines say which tokens are theirs, and requests to others
+	// are placed without.
+	Models []ModelConfig `koanf:"models"`
+	// Hub is where the tokenizers of models are downloaded from.
+	Hub HubConfig `koanf:"hub"`
 	// Router says how an engine is chosen.
 	Router RouterConfig `koanf:"router"`
 	// Limits bound what one client, and all of them together, can take.
@@ -93,6 +99,10 @@ type SimConfig struct {
 	// Kind is the engine whose scheduler and metrics they have: vllm or sglang.
 	// Default vllm.
 	Kind string `koanf:"kind"`
+	// Tokenizer is the vocabulary of prompts and answers, with its chat template:
+	// qwen3 for that of the Qwen3 models, bytes for one token per byte, which is easy
+	// to count. Default qwen3.
+	Tokenizer string `koanf:"tokenizer"`
 	// Seed changes the text they generate. Default 0.
 	Seed uint64 `koanf:"seed"`
 	// Profile is how long they take. With linear and polynomial, both fitted to
@@ -176,6 +186,64 @@ type SimConfig struct {
 	// time only with router.mode round-robin: other choices go by load, which the
 	// router sees in wall time. Default false.
 	VirtualTime bool `koanf:"virtual_time"`
+}
+
+// ModelConfig says where the tokens of a served model come from. All but Name and
+// Tokenizer is about tokenizers that are loaded, and has to be as the engines have
+// it: tokens that are not theirs find nothing in their caches.
+type ModelConfig struct {
+	// Name is the name that the model is served under; an adapter has the entry of
+	// its model unless it has its own. "*" is for all models without one. Required
+	// and unique.
+	Name string `koanf:"name"`
+	// Tokenizer is one of: a path of the model's files, that is a directory, a
+	// tokenizer.json or a repository in the cache of Hugging Face's libraries; a
+	// repository on the Hub, such as Qwen/Qwen3-8B or Qwen/Qwen3-8B@main; "qwen3",
+	// which is built in; "engine", to ask an engine whenever tokens are needed;
+	// "none". Required.
+	Tokenizer string `koanf:"tokenizer"`
+	// ChatTemplate is a file with a template that takes the place of the model's
+	// own. Default none.
+	ChatTemplate string `koanf:"chat_template"`
+	// Dialect is the engine whose way of handing a chat to the template is followed:
+	// vllm, sglang or hf. Default empty, which is vllm.
+	Dialect string `koanf:"dialect"`
+	// ContentFormat is what the template gets for the content of a message: string,
+	// openai for a list of parts, or empty, the default, for what can be told from
+	// the template.
+	ContentFormat string `koanf:"content_format"`
+	// ChatTemplateKwargs are variables of the template for all requests, where a
+	// request does not set them itself. Default none.
+	ChatTemplateKwargs map[string]any `koanf:"chat_template_kwargs"`
+	// ExcludeToolsWhenToolChoiceNone is the flag of that name that vLLM has. Default
+	// false.
+	ExcludeToolsWhenToolChoiceNone bool `koanf:"exclude_tools_when_tool_choice_none"`
+	// TrustRequestChatTemplate is the flag of that name that vLLM has: requests may
+	// bring templates along. Default false.
+	TrustRequestChatTemplate bool `koanf:"trust_request_chat_template"`
+	// Pattern is the regular expression that splits text into pieces, for tiktoken
+	// files, which do not have their own. Default none.
+	Pattern string `koanf:"pattern"`
+	// Cache bounds the memory of prompts whose tokens are kept, so that of a longer
+	// one only the rest is tokenized; 0 keeps none. Default not set, which is 64MiB.
+	Cache *Size `koanf:"cache"`
+}
+
+// HubConfig says where models are downloaded from. The stator command fills in what
+// is not set from the variables that Hugging Face's libraries know: HF_ENDPOINT,
+// HF_TOKEN, HF_HOME, HF_HUB_CACHE, HF_HUB_OFFLINE and others.
+type HubConfig struct {
+	// Endpoint is the URL of the Hub. Default empty, which is
+	// https://huggingface.co.
+	Endpoint string `koanf:"endpoint"`
+	// Token is what the Hub knows the user by. Default none.
+	Token string `koanf:"token" secret:"true"`
+	// CacheDir is the directory that downloads are kept in, shared with Hugging
+	// Face's libraries. Default none; without one nothing is downloaded.
+	CacheDir string `koanf:"cache_dir"`
+	// Offline uses only what has been downloaded before. Default not set, which is
+	// false.
+	Offline *bool `koanf:"offline"`
 }
 
 // RouterConfig says how a rank is chosen and when one is left alone. The three
@@ -285,8 +353,9 @@ type TracingConfig struct {
 // TraceConfig says where the request trace goes: a JSON object per finished
 // request, one to a line, with when it came, its lengths, the hashes of its
 // prompt's blocks, every candidate of the decision where to run it, and what
-// came of it. Prompts are tokenized for it where the tokenizer is known. A disk
-// that fails or cannot keep up costs rows, never requests.
+// came of it. Prompts are tokenized for it where the tokenizer is known, by an engine
+// where that is the one. A disk that fails or cannot keep up costs rows, never
+// requests.
 type TraceConfig struct {
 	// Out is the file, appended to if it exists. Empty, the default, records
 	// nothing.
@@ -357,6 +426,7 @@ func DefaultConfig() Config {
 		Sim: SimConfig{
 			Model:                    "stator-sim",
 			Kind:                     "vllm",
+			Tokenizer:                "qwen3",
 			Profile:                  "linear",
 			Speedup:                  1,
 			DecodeSpeedup:            1,

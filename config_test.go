@@ -97,6 +97,7 @@ func TestValidate(t *testing.T) {
 			{"sim.engines", "expected a number from 0 to 4096, got -1"},
 			{"sim.model", "expected the name of a model"},
 			{"sim.kind", `expected vllm or sglang, got ""`},
+			{"sim.tokenizer", `expected qwen3 or bytes, got ""`},
 			{"sim.decode_speedup", "expected a number of at least 1e-06, got 0"},
 			{"sim.ttft", "expected at least 0s, got -1ns"},
 			{"sim.itl", "expected at least 0s, got -1ns"},
@@ -239,6 +240,44 @@ func TestValidate(t *testing.T) {
 		}},
 		{"too many simulations", func(c *Config) { c.Sim.Engines = math.MaxInt },
 			[]Problem{{"sim.engines", "expected a number from 0 to 4096, got 9223372036854775807"}}},
+
+		{"models", func(c *Config) {
+			c.Models = []ModelConfig{{Name: "a", Tokenizer: "org/name"}, {Name: "*", Tokenizer: "org/na.me@v1.0"}, {Name: "b", Tokenizer: measured, Dialect: "hf", Cache: new(Size(0))}}
+			c.Hub.Endpoint = "http://mirror:8080/hf"
+		}, nil},
+		{"models without a tokenizer", func(c *Config) {
+			c.Models = []ModelConfig{{Name: "a"}, {Name: "a", Tokenizer: "org/name/"}, {Tokenizer: "../none"}}
+		}, []Problem{
+			{"models[0].tokenizer", "expected a path that exists, a repository on the Hub such as Qwen/Qwen3-8B, qwen3, engine or none"},
+			{"models[1].name", `expected a name of its own, but models[0] is "a" too`},
+			{"models[1].tokenizer", `expected a path that exists, a repository on the Hub such as Qwen/Qwen3-8B, qwen3, engine or none, got "org/name/"`},
+			{"models[2].name", "expected the name of a served model, or * for all without an entry"},
+			{"models[2].tokenizer", `expected a path that exists, a repository on the Hub such as Qwen/Qwen3-8B, qwen3, engine or none, got "../none"`},
+		}},
+		{"files of no tokenizer", func(c *Config) {
+			c.Models = []ModelConfig{{Name: "a", Tokenizer: "engine", ChatTemplate: measured, Dialect: "vllm", ContentFormat: "string", Pattern: "x",
+				ChatTemplateKwargs: map[string]any{"a": 1}, ExcludeToolsWhenToolChoiceNone: true, TrustRequestChatTemplate: true, Cache: new(Size(1))}}
+		}, []Problem{
+			{"models[0].chat_template", "expected with the files of a tokenizer only, but the tokenizer is engine"},
+			{"models[0].dialect", "expected with the files of a tokenizer only, but the tokenizer is engine"},
+			{"models[0].content_format", "expected with the files of a tokenizer only, but the tokenizer is engine"},
+			{"models[0].chat_template_kwargs", "expected with the files of a tokenizer only, but the tokenizer is engine"},
+			{"models[0].exclude_tools_when_tool_choice_none", "expected with the files of a tokenizer only, but the tokenizer is engine"},
+			{"models[0].trust_request_chat_template", "expected with the files of a tokenizer only, but the tokenizer is engine"},
+			{"models[0].pattern", "expected with the files of a tokenizer only, but the tokenizer is engine"},
+			{"models[0].cache", "expected with the files of a tokenizer only, but the tokenizer is engine"},
+		}},
+		{"files that are none", func(c *Config) {
+			c.Models = []ModelConfig{{Name: "a", Tokenizer: "org/name", ChatTemplate: filepath.Dir(measured), ContentFormat: "xml",
+				ChatTemplateKwargs: map[string]any{"a": math.NaN()}, Cache: new(Size(-1))}}
+			c.Hub.Endpoint = "huggingface.co"
+		}, []Problem{
+			{"models[0].chat_template", fmt.Sprintf("expected a file, got %q", filepath.Dir(measured))},
+			{"models[0].content_format", `expected string or openai, got "xml"`},
+			{"models[0].chat_template_kwargs", "expected values that JSON has"},
+			{"models[0].cache", "expected at least 0, got -1"},
+			{"hub.endpoint", "expected a URL such as https://huggingface.co"},
+		}},
 
 		{"dynamo's spelling of a mode", func(c *Config) { c.Router.Mode = "round_robin" }, nil},
 		{"unknown mode", func(c *Config) { c.Router.Mode = "fastest" },

@@ -79,6 +79,23 @@ var rules = slices.Concat(
 			reason:    "files and environment are resolved into a configuration before anything else runs",
 		},
 		{
+			importers: []string{
+				"internal/jinja", "internal/onig", "internal/ucd", "internal/tokenize/detok", "internal/tokenize/model",
+				"internal/tokenize/normal", "internal/tokenize/split",
+			},
+			forbidden: "net",
+			indirect:  true,
+			reason:    "tokens are made of bytes in memory",
+		},
+		{
+			importers: []string{
+				"internal/tokenize", "internal/tokenize/chat", "internal/tokenize/hf", "internal/tokenize/local",
+				"internal/tokenize/prefix", "internal/tokenize/qwen3",
+			},
+			forbidden: "net/...",
+			reason:    "files of models come from internal/hub",
+		},
+		{
 			importers: []string{"nvext", "trie"},
 			forbidden: module + "/internal/...",
 			indirect:  true,

@@ -68,6 +68,7 @@ func (c *SimConfig) server() (simserver.Config, error) {
 		Model:            c.Model,
 		Adapters:         c.Adapters,
 		Kind:             simengine.Kind(c.Kind),
+		Vocabulary:       simserver.Vocabulary(c.Tokenizer),
 		Seed:             c.Seed,
 		ContextLength:    c.ContextLength,
 		BlockSize:        c.BlockSize,
@@ -148,6 +149,7 @@ func (v *validator) sim(c *Config) {
 		}
 	}
 	v.oneOf("sim.kind", s.Kind, string(simengine.VLLM), string(simengine.SGLang))
+	v.oneOf("sim.tokenizer", s.Tokenizer, string(simserver.Qwen3), string(simserver.Bytes))
 	v.simTimes(s)
 	v.simSizes(s)
 	v.simScheduler(s)

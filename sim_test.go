@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -14,8 +15,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/stator-ai/stator/internal/kv"
 	"github.com/stator-ai/stator/internal/simengine"
 	"github.com/stator-ai/stator/internal/simserver"
+	"github.com/stator-ai/stator/internal/tokenize"
+	"github.com/stator-ai/stator/internal/tokenize/qwen3"
 )
 
 // inMemory runs a server with simulated engines, on pipes instead of sockets, so
@@ -61,10 +65,15 @@ type said struct {
 // chat streams the answer to messages and measures.
 func chat(t *testing.T, client *http.Client, messages []map[string]string, maxTokens int) said {
 	t.Helper()
-	body, _ := json.Marshal(map[string]any{
-		"model": "stator-sim", "messages": messages, "max_tokens": maxTokens,
-		"stream": true, "stream_options": map[string]any{"include_usage": true},
-	})
+	return ask(t, client, map[string]any{"messages": messages, "max_tokens": maxTokens})
+}
+
+// ask streams the answer to a chat request and measures.
+func ask(t *testing.T, client *http.Client, request map[string]any) said {
+	t.Helper()
+	request["model"], request["stream"] = "stator-sim", true
+	request["stream_options"] = map[string]any{"include_usage": true}
+	body, _ := json.Marshal(request)
 	start := time.Now()
 	resp, err := client.Post("http://stator/v1/chat/completions", "application/json", strings.NewReader(string(body)))
 	if err != nil {
@@ -117,7 +126,7 @@ func message(role, content string) map[string]string {
 func TestWarmPrefix(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := inMemory(t, func(*Config) {})
-		messages := []map[string]string{message("system", strings.Repeat("You are a careful assistant. ", 250)), message("user", "Hello!")}
+		messages := []map[string]string{message("system", strings.Repeat("You are a careful assistant. ", 1300)), message("user", "Hello!")}
 		cold, warm := chat(t, client, messages, 8), chat(t, client, messages, 8)
 
 		// The first token comes with the pass that computes the last of the prompt.
@@ -152,6 +161,60 @@ func TestWarmPrefix(t *testing.T) {
 		}
 		if want := ttft(second.prompt, second.cached); second.first != want {
 			t.Errorf("the second turn took %v to the first token, want %v", second.first, want)
+		}
+	})
+}
+
+// TestTwoTurns holds a conversation with one of four engines. Its second turn finds
+// the blocks there that the tokenizer says it has in common with the first turn and
+// its answer; another engine has none of them.
+func TestTwoTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := inMemory(t, func(c *Config) { c.Sim.Engines = 4 })
+		on := func(worker uint64, messages []map[string]string) said {
+			return ask(t, client, map[string]any{"messages": messages, "nvext": map[string]any{"backend_instance_id": worker}})
+		}
+		h := tokenize.Hashing{Seed: kv.HashSeed("", ""), Size: 16}
+		prompt := func(messages []map[string]string) tokenize.Result {
+			raw, _ := json.Marshal(messages)
+			r, err := qwen3.Model().Chat(tokenize.Chat{Messages: raw}, h)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r
+		}
+
+		messages := []map[string]string{message("system", "You know the coast, its harbours and its lights."), message("user", "Tell me about one of them.")}
+		before := prompt(messages)
+		first := on(3, messages)
+		messages = append(messages, message("assistant", first.text), message("user", "And what is north of it?"))
+		after := prompt(messages)
+
+		answer, err := qwen3.Tokenizer().Encode(nil, []byte(first.text), false /* special */)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The end of turn is the last token of the answer, and is never computed.
+		computed := kv.AppendBlocks(nil, h.Seed, slices.Concat(before.IDs, answer), h.Size)
+		shared := 0
+		for shared < len(computed) && computed[shared] == after.Blocks[shared] {
+			shared++
+		}
+		if shared != len(computed) || shared <= len(before.Blocks) {
+			t.Fatalf("%d blocks are shared of the %d that were computed, of which the prompt has %d", shared, len(computed), len(before.Blocks))
+		}
+		type usage struct{ Prompt, Completion, Cached int }
+		elsewhere, second := on(2, messages), on(3, messages)
+		want := []usage{{len(before.IDs), len(answer) + 1, 0}, {len(after.IDs), second.tokens, 0}, {len(after.IDs), second.tokens, shared * h.Size}}
+		var got []usage
+		for _, s := range []said{first, elsewhere, second} {
+			got = append(got, usage{s.prompt, s.tokens, s.cached})
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("first turn, second turn elsewhere, second turn (-want +got):\n%s", diff)
+		}
+		if second.text != elsewhere.text {
+			t.Errorf("two engines give different answers:\n%s\n%s", second.text, elsewhere.text)
 		}
 	})
 }
@@ -204,7 +267,7 @@ func TestVirtualTime(t *testing.T) {
 func TestSimSettingsReachTheEngine(t *testing.T) {
 	modelled := func(change func(*simserver.Config)) simserver.Config {
 		cfg := simserver.Config{
-			Model: "stator-sim", Kind: simengine.VLLM,
+			Model: "stator-sim", Kind: simengine.VLLM, Vocabulary: simserver.Qwen3,
 			ContextLength: 32768, BlockSize: 16, TotalBlocks: 16384, MaxBatchedTokens: 8192, Ranks: 1,
 			Engine: &simengine.Config{
 				Timing: simengine.Linear, Speedup: 1, DecodeSpeedup: 1, MaxSeqs: 256,
@@ -237,6 +300,7 @@ func TestSimSettingsReachTheEngine(t *testing.T) {
 		{"model", func(c *SimConfig) { c.Model = "m" }, modelled(func(c *simserver.Config) { c.Model = "m" })},
 		{"adapters", func(c *SimConfig) { c.Adapters = []string{"a"} }, modelled(func(c *simserver.Config) { c.Adapters = []string{"a"} })},
 		{"kind", func(c *SimConfig) { c.Kind = "sglang" }, sglang(func(*simengine.SGLangConfig) {})},
+		{"tokenizer", func(c *SimConfig) { c.Tokenizer = "bytes" }, modelled(func(c *simserver.Config) { c.Vocabulary = simserver.Bytes })},
 		{"seed", func(c *SimConfig) { c.Seed = 7 }, modelled(func(c *simserver.Config) { c.Seed = 7 })},
 		{"profile", func(c *SimConfig) { c.Profile = "polynomial" }, modelled(func(c *simserver.Config) { c.Engine.Timing = simengine.Polynomial })},
 		{"speedup", func(c *SimConfig) { c.Speedup = 2 }, modelled(func(c *simserver.Config) { c.Engine.Speedup = 2 })},
@@ -346,9 +410,9 @@ func TestNoDelay(t *testing.T) {
 func TestSimScheduling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// The prompt is full blocks, so that its last token makes a difference.
-		text := strings.Repeat("Go on. ", 100)
+		text := strings.Repeat("Go on, ", 100) + "go"
 		first := chat(t, inMemory(t, func(*Config) {}), []map[string]string{message("user", text)}, 1)
-		messages := []map[string]string{message("user", text+strings.Repeat("x", 16-first.prompt%16))}
+		messages := []map[string]string{message("user", text+strings.Repeat(" on", 16-first.prompt%16))}
 		twice := func(change func(*SimConfig)) (took time.Duration, second said) {
 			client := inMemory(t, func(c *Config) { change(&c.Sim) })
 			start := time.Now()

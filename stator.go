@@ -55,6 +55,8 @@ type Server struct {
 	tracing *tracing  // nil when off
 	trace   *recorder // nil when off
 
+	progress func(file string, done, total int64) // hears of downloads; may be nil
+
 	// running is the context of all requests; stop ends it with a cause.
 	running context.Context
 	stop    context.CancelCauseFunc
@@ -71,8 +73,9 @@ type Server struct {
 type Option func(*options)
 
 type options struct {
-	log     *slog.Logger
-	version string
+	log      *slog.Logger
+	version  string
+	progress func(file string, done, total int64)
 }
 
 // WithLogger sends the log there instead of nowhere.
@@ -80,6 +83,14 @@ func WithLogger(l *slog.Logger) Option { return func(o *options) { o.log = l } }
 
 // WithVersion sets the version that /health and the metrics report.
 func WithVersion(v string) Option { return func(o *options) { o.version = v } }
+
+// WithProgress calls f while [Server.Start] downloads the files of tokenizers: at the
+// beginning of each, now and then, and at its end, when done equals total. Total is
+// -1 while it is not known. Calls come from several goroutines, for one file never
+// two at once.
+func WithProgress(f func(file string, done, total int64)) Option {
+	return func(o *options) { o.progress = f }
+}
 
 // New checks cfg and puts a server together. It opens nothing yet. The error is a
 // *[ConfigError] when cfg is at fault.
@@ -91,7 +102,7 @@ func New(cfg Config, opts ...Option) (*Server, error) {
 	for _, opt := range opts {
 		opt(&o)
 	}
-	s := &Server{cfg: cfg, log: o.log}
+	s := &Server{cfg: cfg, log: o.log, progress: o.progress}
 	s.running, s.stop = context.WithCancelCause(context.Background())
 	s.metrics = metrics.New(metrics.Options{
 		Version: o.version,
@@ -151,9 +162,10 @@ func New(cfg Config, opts ...Option) (*Server, error) {
 	return s, nil
 }
 
-// Start opens the listeners and the engines and returns once every engine was
-// asked what it serves, or a few seconds have passed; engines that answer later
-// join later. After an error nothing is left open.
+// Start loads the tokenizers, downloading what is not there, opens the listeners and
+// the engines and returns once every engine was asked what it serves, or a few
+// seconds have passed; engines that answer later join later. After an error nothing
+// is left open.
 func (s *Server) Start(ctx context.Context) error {
 	if err := s.start(ctx); err != nil {
 		return errors.Join(err, s.Close())
@@ -166,6 +178,9 @@ func (s *Server) start(ctx context.Context) error {
 		if err := s.trace.open(); err != nil {
 			return err
 		}
+	}
+	if err := s.loadTokens(ctx); err != nil {
+		return err
 	}
 	if err := s.listen(s.cfg.Listen, s.api()); err != nil {
 		return err

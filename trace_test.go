@@ -185,7 +185,7 @@ func TestTraceHashesAreTheEngines(t *testing.T) {
 	if diff := cmp.Diff(predicted, found); diff != "" {
 		t.Errorf("cached tokens (-by the trace +by the engine):\n%s", diff)
 	}
-	if want := []int{0, 432, 0, 0, 432, 96, 0, 432}; !slices.Equal(found, want) {
+	if want := []int{0, 112, 0, 0, 112, 16, 0, 112}; !slices.Equal(found, want) {
 		t.Errorf("the engine found %d, want %d", found, want)
 	}
 }

@@ -43,13 +43,14 @@ func (e *ConfigError) Error() string {
 
 // Validate reports every setting that a server could not work with, as a
 // *[ConfigError], or nil. It reads the profile of simulated engines if that is a
-// file, and opens no other file and no socket. A configuration without engines is
-// valid.
+// file, looks whether files of models are there, and opens no other file and no
+// socket. A configuration without engines is valid.
 func (c *Config) Validate() error {
 	var v validator
 	v.listeners(c)
 	v.engines(c)
 	v.sim(c)
+	v.models(c)
 	v.router(&c.Router)
 	v.limits(&c.Limits)
 	v.keys(c.Keys)
@@ -273,12 +274,16 @@ func (v *validator) keys(keys []KeyConfig) {
 	}
 }
 
+func (v *validator) baseURL(key, got, example string) {
+	u, err := url.Parse(got)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
+		v.add(key, "expected a URL such as %s", example)
+	}
+}
+
 func (v *validator) tracing(t *TracingConfig) {
 	if t.OTLPEndpoint != "" {
-		u, err := url.Parse(t.OTLPEndpoint)
-		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
-			v.add("tracing.otlp_endpoint", "expected a URL such as http://127.0.0.1:4318")
-		}
+		v.baseURL("tracing.otlp_endpoint", t.OTLPEndpoint, "http://127.0.0.1:4318")
 	}
 	v.between("tracing.sample", t.Sample, 0, 1)
 }

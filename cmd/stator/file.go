@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"reflect"
 	"regexp"
 	"strconv"
@@ -120,6 +121,17 @@ func (f *file) walk(n *yaml.Node, t reflect.Type, key string) (any, bool) {
 			list = append(list, v)
 		}
 		return list, true
+	case reflect.Map:
+		if n.Kind != yaml.MappingNode {
+			f.add(n.Line, key, "expected a mapping, got %s", kindOf(n))
+			return nil, false
+		}
+		v, err := freeValue(n, maxDepth)
+		if err != nil {
+			f.add(n.Line, key, "%s", err)
+			return nil, false
+		}
+		return v, true
 	}
 	if n.Kind != yaml.ScalarNode {
 		f.add(n.Line, key, "expected one value, got %s", kindOf(n))
@@ -135,6 +147,58 @@ func (f *file) walk(n *yaml.Node, t reflect.Type, key string) (any, bool) {
 		return nil, false
 	}
 	return v, true
+}
+
+// maxDepth bounds the nesting of values that have no type of their own, so that an
+// alias which contains itself comes to an end.
+const maxDepth = 16
+
+// freeValue returns a value that may be anything JSON has. A date is text.
+func freeValue(n *yaml.Node, depth int) (any, error) {
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	if depth == 0 {
+		return nil, fmt.Errorf("expected at most %d levels", maxDepth)
+	}
+	switch n.Kind {
+	case yaml.MappingNode:
+		m := make(map[string]any, len(n.Content)/2)
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			name := n.Content[i]
+			if name.Kind != yaml.ScalarNode || name.Tag == "!!merge" {
+				return nil, fmt.Errorf("expected text for a key, got %s", kindOf(name))
+			}
+			v, err := freeValue(n.Content[i+1], depth-1)
+			if err != nil {
+				return nil, err
+			}
+			m[name.Value] = v
+		}
+		return m, nil
+	case yaml.SequenceNode:
+		list := make([]any, len(n.Content))
+		for i, item := range n.Content {
+			var err error
+			if list[i], err = freeValue(item, depth-1); err != nil {
+				return nil, err
+			}
+		}
+		return list, nil
+	}
+	switch n.Tag {
+	case "!!null", "!!bool", "!!int", "!!float":
+		var v any
+		if err := n.Decode(&v); err != nil {
+			return nil, err
+		}
+		if x, ok := v.(float64); ok && (math.IsNaN(x) || math.IsInf(x, 0)) {
+			return nil, fmt.Errorf("expected a number, got %q", n.Value)
+		}
+		return v, nil
+	default:
+		return n.Value, nil
+	}
 }
 
 // mapping adds the keys of a mapping node to m. Keys of the mapping itself win

@@ -1,8 +1,14 @@
 package main
 
 import (
+	"errors"
+	"fmt"
+	"maps"
 	"reflect"
+	"slices"
+	"strings"
 
+	"github.com/knadh/koanf/v2"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -110,4 +116,57 @@ func (u engineURLs) assignment() []assignment {
 		engines[i] = map[string]any{"url": url}
 	}
 	return []assignment{{"engines", engines, "--engine"}}
+}
+
+// tokenizerRefs is the value of the flag that names tokenizers, each for one model or
+// for all others.
+type tokenizerRefs []tokenizerRef
+
+type tokenizerRef struct{ model, ref string }
+
+func (t *tokenizerRefs) String() string { return "" }
+
+func (t *tokenizerRefs) Type() string { return "ref" }
+
+func (t *tokenizerRefs) Set(text string) error {
+	model, ref, ok := strings.Cut(text, "=")
+	if !ok {
+		model, ref = "*", text
+	}
+	if model == "" || ref == "" {
+		return errors.New("expected REF or MODEL=REF")
+	}
+	*t = append(*t, tokenizerRef{model, ref})
+	return nil
+}
+
+// assignment returns the models key, or nothing if the flag was not given.
+func (t tokenizerRefs) assignment() []assignment {
+	if len(t) == 0 {
+		return nil
+	}
+	return []assignment{{"models", t, "--tokenizer"}}
+}
+
+// apply lays the tokenizers over the models of k, which keep their other settings,
+// and notes what the flag has set.
+func (t tokenizerRefs) apply(k *koanf.Koanf, from origins, flag string) error {
+	models, _ := k.Get("models").([]any)
+	models = slices.Clone(models)
+	for _, ref := range t {
+		i := slices.IndexFunc(models, func(m any) bool {
+			entry, _ := m.(map[string]any)
+			return entry["name"] == ref.model
+		})
+		if i < 0 {
+			i = len(models)
+			models = append(models, map[string]any{"name": ref.model})
+			from.set(fmt.Sprintf("models[%d]", i), origin{source: flag})
+		}
+		entry := maps.Clone(models[i].(map[string]any))
+		entry["tokenizer"] = ref.ref
+		models[i] = entry
+		from.set(fmt.Sprintf("models[%d].tokenizer", i), origin{source: flag})
+	}
+	return k.Set("models", models)
 }

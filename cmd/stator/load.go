@@ -31,7 +31,7 @@ type source struct {
 // assignment sets one key.
 type assignment struct {
 	key   string
-	value any    // of the type of the setting, or a port for "listen"
+	value any    // of the type of the setting, a port for "listen", or tokenizerRefs
 	from  string // the flag or variable, for messages
 }
 
@@ -75,8 +75,14 @@ func load(src source) (stator.Config, error) {
 		}
 	}
 	for _, a := range slices.Concat(src.dynamo, environment(src.getenv), src.flags) {
-		if p, ok := a.value.(port); ok {
-			a.value = p.of(k, cfg.Listen)
+		switch v := a.value.(type) {
+		case port:
+			a.value = v.of(k, cfg.Listen)
+		case tokenizerRefs:
+			if err := v.apply(k, from, a.from); err != nil {
+				return cfg, fmt.Errorf("configuration: %s: %w", a.from, err)
+			}
+			continue
 		}
 		if err := k.Set(a.key, a.value); err != nil {
 			return cfg, fmt.Errorf("configuration: %s: %w", a.from, err)

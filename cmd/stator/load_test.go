@@ -1,11 +1,13 @@
 package main
 
 import (
+	"encoding/json"
 	"math"
 	"os"
 	"path/filepath"
 	"reflect"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -93,6 +95,69 @@ func TestLoadEnginesOfFlagsReplaceTheFiles(t *testing.T) {
 	}
 }
 
+func TestTokenizerFlag(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "stator.yaml")
+	const yaml = `
+models:
+  - {name: a, tokenizer: none}
+  - name: b
+    tokenizer: org/b
+    dialect: sgl
+`
+	if err := os.WriteFile(path, []byte(yaml), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	given := func(texts ...string) []assignment {
+		var refs tokenizerRefs
+		for _, text := range texts {
+			if err := refs.Set(text); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return refs.assignment()
+	}
+	src := source{file: path, getenv: func(string) string { return "" }, flags: given("b=x=y", "engine", "c=qwen3")}
+	cfg, err := load(src)
+	want := "configuration has 2 problems:\n" +
+		`  --tokenizer: models[1].tokenizer: expected a path that exists, a repository on the Hub such as Qwen/Qwen3-8B, qwen3, engine or none, got "x=y"` + "\n" +
+		"  " + path + `:6: models[1].dialect: expected vllm, sglang or hf, got "sgl"`
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v\nwant %s", err, want)
+	}
+	wantModels := []stator.ModelConfig{
+		{Name: "a", Tokenizer: "none"},
+		{Name: "b", Tokenizer: "x=y", Dialect: "sgl"},
+		{Name: "*", Tokenizer: "engine"},
+		{Name: "c", Tokenizer: "qwen3"},
+	}
+	if d := cmp.Diff(wantModels, cfg.Models); d != "" {
+		t.Errorf("models (-want +got):\n%s", d)
+	}
+	for _, bad := range []string{"", "a=", "=b"} {
+		if err := new(tokenizerRefs).Set(bad); err == nil {
+			t.Errorf("%q: no error", bad)
+		}
+	}
+}
+
+func TestHubEnvironment(t *testing.T) {
+	env := map[string]string{"HF_TOKEN": "hf_x", "HF_HOME": "/hf", "HF_HUB_OFFLINE": "1"}
+	h := stator.HubConfig{Token: "mine", Offline: new(false)}
+	if err := hubEnvironment(&h, func(name string) string { return env[name] }); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(stator.HubConfig{Token: "mine", CacheDir: filepath.Join("/hf", "hub"), Offline: new(false)}, h); d != "" {
+		t.Errorf("the file's settings come first (-want +got):\n%s", d)
+	}
+	h = stator.HubConfig{}
+	if err := hubEnvironment(&h, func(name string) string { return env[name] }); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(stator.HubConfig{Token: "hf_x", CacheDir: filepath.Join("/hf", "hub"), Offline: new(true)}, h); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
 // fill sets every field below v to a value that is not its zero value and not its
 // default.
 func fill(t *testing.T, v reflect.Value, n *int) {
@@ -106,6 +171,8 @@ func fill(t *testing.T, v reflect.Value, n *int) {
 		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
 		fill(t, v.Index(0), n)
 		fill(t, v.Index(1), n)
+	case reflect.Map:
+		v.Set(reflect.ValueOf(map[string]any{"a": true, "true": "true", "b": []any{1, 1.5, nil}, "c": map[string]any{"d": "2024-07-26"}}))
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
 		fill(t, v.Elem(), n)
@@ -138,6 +205,7 @@ func TestPrintedConfigReadsBack(t *testing.T) {
 	for i := range want.Keys {
 		want.Keys[i].SHA256 = redacted
 	}
+	want.Hub.Token = redacted
 	if d := cmp.Diff(want, mustParse(t, text)); d != "" {
 		t.Errorf("read back (-want +got):\n%s\nprinted:\n%s", d, text)
 	}
@@ -190,6 +258,8 @@ func FuzzParseFile(f *testing.F) {
 		"", "#", "a: b", "- 1", "engines: [{url: x}, 3, ~]", "router: {mode: [}", "listen: 1\n---\nlisten: 2",
 		"engines: &a [*a]", "sim: &s {<<: *s, engines: 1}", "? {a: b}\n: c", "keys: !!set {a}", "drain: {timeout: 1h}",
 		"sim: {adapters: [a, 7], ttft: 1s}", "sim: {adapters: [true, {a: b}, ~]}",
+		"models: [{name: a, tokenizer: x, cache: 0, chat_template_kwargs: {a: 1e3, b: [~, 2024-07-26], 3: {c: .inf}}}]",
+		"models: [{chat_template_kwargs: &k {k: *k}}]", "models: [{chat_template_kwargs: {}}, {chat_template_kwargs: {a: 0x1F, b: !x 1}}]",
 		"limits: {body_bytes: 0x10, max_inflight: 1_000}", "listen: !!binary aGk=", "{<<: 3}", "listen: \xff",
 	} {
 		f.Add([]byte(s))
@@ -219,6 +289,9 @@ func FuzzParseFile(f *testing.F) {
 				cfg.Keys[i].SHA256 = redacted
 			}
 		}
+		if cfg.Hub.Token != "" {
+			cfg.Hub.Token = redacted
+		}
 		got := mustParse(t, again)
 		if d := cmp.Diff(normal(cfg), normal(got)); d != "" {
 			t.Errorf("printed and read back (-want +got):\n%s", d)
@@ -228,6 +301,21 @@ func FuzzParseFile(f *testing.F) {
 
 // normal makes empty lists equal to none.
 func normal(cfg stator.Config) stator.Config {
+	cfg.Models = slices.Clone(cfg.Models)
+	for i, m := range cfg.Models {
+		// What is handed to a template is JSON; 1e3 is printed as 1000.
+		text, err := json.Marshal(m.ChatTemplateKwargs)
+		if err != nil {
+			panic(err)
+		}
+		cfg.Models[i].ChatTemplateKwargs = map[string]any{"JSON": string(text)}
+		if len(m.ChatTemplateKwargs) == 0 {
+			cfg.Models[i].ChatTemplateKwargs = nil
+		}
+	}
+	if len(cfg.Models) == 0 {
+		cfg.Models = nil
+	}
 	if len(cfg.Engines) == 0 {
 		cfg.Engines = nil
 	}

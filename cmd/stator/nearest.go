@@ -6,13 +6,16 @@ import (
 )
 
 // nearest returns the path of the setting that was probably meant by an unknown
-// key in the section of type t: the most similar one of that section, else the
-// only one of that name anywhere; empty if there is none.
+// key in the section of type t: the only one of that name anywhere, else the most
+// similar one of the section; empty if there is none.
 func nearest(t reflect.Type, path, name string) string {
 	if len(name) > 64 {
 		return "" // no slip of the pen
 	}
 	name = strings.ToLower(strings.ReplaceAll(name, "-", "_"))
+	if elsewhere := pathsTo(configType, "", name); len(elsewhere) == 1 {
+		return elsewhere[0]
+	}
 	best, distance := "", max(2, len(name)/3)+1
 	for f := range fields(t) {
 		tag := f.Tag.Get("koanf")
@@ -20,14 +23,10 @@ func nearest(t reflect.Type, path, name string) string {
 			best, distance = tag, d
 		}
 	}
-	if best != "" {
-		return join(path, best)
+	if best == "" {
+		return ""
 	}
-	elsewhere := pathsTo(configType, "", name)
-	if len(elsewhere) == 1 {
-		return elsewhere[0]
-	}
-	return ""
+	return join(path, best)
 }
 
 // pathsTo returns the paths of all settings called name.

@@ -52,6 +52,15 @@ func valueNode(v reflect.Value) *yaml.Node {
 			n.Content = append(n.Content, valueNode(v.Index(i)))
 		}
 		return n
+	case reflect.Map:
+		if v.Len() == 0 {
+			return &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle}
+		}
+		n := new(yaml.Node)
+		if err := n.Encode(v.Interface()); err != nil {
+			panic(err) // it was read from YAML
+		}
+		return n
 	case reflect.String:
 		return textNode(v.String())
 	default:

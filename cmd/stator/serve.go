@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -17,6 +19,7 @@ import (
 	"go.opentelemetry.io/otel"
 
 	"github.com/stator-ai/stator"
+	"github.com/stator-ai/stator/internal/hub"
 	"github.com/stator-ai/stator/internal/simserver"
 )
 
@@ -28,11 +31,14 @@ func serveCommand() *cobra.Command {
 
 Settings come from the file, then the environment (STATOR_LISTEN,
 STATOR_ADMIN_LISTEN, STATOR_API_KEY, STATOR_ENGINE_API_KEY), then flags; the
-last one wins. The file knows more settings than there are flags.
+last one wins. The file knows more settings than there are flags. Tokenizers are
+downloaded as HF_TOKEN, HF_HOME and the other variables of Hugging Face's
+libraries say.
 
 The first SIGINT or SIGTERM lets running requests end, the second does not.`,
 		Example: `  stator serve --sim 4
   stator serve --engine http://gpu1:8000 --engine http://gpu2:8000
+  stator serve --engine http://gpu1:8000 --tokenizer Qwen/Qwen3-8B
   stator serve --config stator.yaml --listen 0.0.0.0:8000`,
 		Args: atMost(0),
 	}
@@ -40,11 +46,13 @@ The first SIGINT or SIGTERM lets running requests end, the second does not.`,
 	fs.SortFlags = false
 	s := &settings{cmd: cmd}
 	var (
-		path    string
-		dynamo  bool
-		engines engineURLs
+		path       string
+		dynamo     bool
+		engines    engineURLs
+		tokenizers tokenizerRefs
 	)
 	fs.Var(&engines, "engine", "base `URL` of an engine; repeat for more; replaces those of the file")
+	fs.Var(&tokenizers, "tokenizer", "where tokens come from, `[MODEL=]REF`: path, Hub repository, qwen3, engine or none; repeat for more models")
 	s.add("sim", "sim.engines", "number `N` of simulated engines to run")
 	fs.StringVar(&path, "config", "", "YAML `FILE` with settings (STATOR_CONFIG)")
 	s.add("listen", "listen", "`HOST:PORT` of the API")
@@ -72,6 +80,7 @@ The first SIGINT or SIGTERM lets running requests end, the second does not.`,
 	s.add("drain-timeout", "drain.timeout", "`TIME` running requests may take to end")
 	s.add("sim-model", "sim.model", "`NAME` of the simulated model")
 	s.add("sim-kind", "sim.kind", "engine that the simulated ones are like, `KIND`: vllm or sglang").choices(cmd, "vllm", "sglang")
+	s.add("sim-tokenizer", "sim.tokenizer", "vocabulary of simulated engines, `NAME`: qwen3 or bytes").choices(cmd, "qwen3", "bytes")
 	s.add("sim-seed", "sim.seed", "`NUMBER` that changes the simulated text")
 	s.add("sim-profile", "sim.profile", "how long simulated engines take, `PROFILE`: linear, polynomial, fixed, instant or a file").
 		choices(cmd, "linear", "polynomial", "fixed", "instant")
@@ -92,7 +101,7 @@ The first SIGINT or SIGTERM lets running requests end, the second does not.`,
 			return &usageError{err: errors.New("--http-port: expected without --listen"), hint: true}
 		}
 		stderr := cmd.ErrOrStderr()
-		src := source{file: path, getenv: os.Getenv, flags: append(engines.assignment(), s.given()...)}
+		src := source{file: path, getenv: os.Getenv, flags: slices.Concat(engines.assignment(), tokenizers.assignment(), s.given())}
 		for _, flag := range []string{"sim-ttft", "sim-itl"} {
 			if fs.Changed(flag) && !fs.Changed("sim-profile") { // it has no other meaning
 				src.flags = append(src.flags, assignment{"sim.profile", string(simserver.Fixed), "--" + flag})
@@ -121,6 +130,11 @@ The first SIGINT or SIGTERM lets running requests end, the second does not.`,
 		for _, w := range cfg.Warnings() {
 			fmt.Fprintln(stderr, "warning:", w)
 		}
+		if len(cfg.Models) > 0 {
+			if err := hubEnvironment(&cfg.Hub, os.Getenv); err != nil {
+				return err
+			}
+		}
 		err = serve(cmd.Context(), cfg, cmd.OutOrStdout(), stderr)
 		if fs.Changed("trace-out") {
 			err = traceError(err, cfg.Trace.Out)
@@ -141,7 +155,14 @@ func serve(ctx context.Context, cfg stator.Config, stdout, stderr io.Writer) err
 	log := newLogger(stderr, cfg.Log)
 	// The trace exporter reports its troubles to one handler per process.
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("trace export failed", "error", err) }))
-	srv, err := stator.New(cfg, stator.WithLogger(log), stator.WithVersion(v))
+	options := []stator.Option{stator.WithLogger(log), stator.WithVersion(v)}
+	bar := func() {}
+	if isTerminal(stderr) {
+		b := hub.NewBar(stderr)
+		bar = b.Close
+		options = append(options, stator.WithProgress(b.Update))
+	}
+	srv, err := stator.New(cfg, options...)
 	if err != nil {
 		return err
 	}
@@ -151,7 +172,11 @@ func serve(ctx context.Context, cfg stator.Config, stdout, stderr io.Writer) err
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	started := make(chan error, 1)
-	go func() { started <- srv.Start(ctx) }()
+	go func() {
+		err := srv.Start(ctx)
+		bar()
+		started <- err
+	}()
 	select {
 	case err := <-started:
 		if err != nil {
@@ -182,6 +207,22 @@ func serve(ctx context.Context, cfg stator.Config, stdout, stderr io.Writer) err
 	case <-signals:
 		return errors.Join(errors.New("stopped at once"), srv.Close())
 	}
+}
+
+// hubEnvironment fills in what h does not say from the variables that Hugging Face's
+// libraries know.
+func hubEnvironment(h *stator.HubConfig, getenv func(string) string) error {
+	env, err := hub.FromEnv(getenv)
+	if err != nil {
+		return err
+	}
+	h.Endpoint = cmp.Or(h.Endpoint, env.Endpoint)
+	h.Token = cmp.Or(h.Token, env.Token)
+	h.CacheDir = cmp.Or(h.CacheDir, env.CacheDir)
+	if h.Offline == nil {
+		h.Offline = &env.Offline
+	}
+	return nil
 }
 
 // listenError puts the usual reason for which a server does not start in words.

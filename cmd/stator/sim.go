@@ -55,6 +55,7 @@ request takes the same time, whatever else runs, and nothing is cached.`,
 	fs.StringVar(&sim.Model, "model", sim.Model, "`NAME` of the model")
 	fs.StringArrayVar(&sim.Adapters, "adapter", nil, "`NAME` of a LoRA adapter to serve as well; repeat for more")
 	fs.StringVar(&sim.Kind, "kind", sim.Kind, "engine to be like, `KIND`: vllm or sglang")
+	fs.StringVar(&sim.Tokenizer, "tokenizer", sim.Tokenizer, "vocabulary of prompts and answers, `NAME`: qwen3 or bytes")
 	fs.Uint64Var(&sim.Seed, "seed", sim.Seed, "`NUMBER` that changes the text")
 	fs.StringVar(&sim.Profile, "profile", sim.Profile, "how long it takes, `PROFILE`: linear, polynomial, fixed, instant or a file")
 	fs.BoolVar(&f.instant, "instant", false, "the profile without any delay")
@@ -69,8 +70,9 @@ request takes the same time, whatever else runs, and nothing is cached.`,
 	fs.IntVar(&sim.Ranks, "ranks", sim.Ranks, "`NUMBER` of data-parallel ranks")
 	fs.BoolVar(&sim.VirtualTime, "virtual-time", false, "go by nvext.request_timestamp_ms and POST /sim/drain instead of the wall clock")
 	for flag, words := range map[string][]string{
-		"kind":    {"vllm", "sglang"},
-		"profile": {"linear", "polynomial", "fixed", "instant"},
+		"kind":      {"vllm", "sglang"},
+		"tokenizer": {"qwen3", "bytes"},
+		"profile":   {"linear", "polynomial", "fixed", "instant"},
 	} {
 		// The error is about a flag that does not exist.
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveDefault))
@@ -148,6 +150,7 @@ func (f *simFlags) resolve() (simserver.Config, error) {
 		Adapters:         sim.Adapters,
 		Worker:           1,
 		Kind:             simengine.Kind(sim.Kind),
+		Vocabulary:       simserver.Vocabulary(sim.Tokenizer),
 		Seed:             sim.Seed,
 		ContextLength:    sim.ContextLength,
 		BlockSize:        sim.BlockSize,

@@ -1,8 +1,8 @@
 // Package engine is the contract between the router and an engine server.
 //
 // An [Engine] opens requests and says what it is. What only some engines can do
-// is a capability: a small interface found by type assertion, such as [Loader].
-// No method ever answers "unsupported".
+// is a capability: a small interface found by type assertion, such as [Loader] or
+// [Tokenizer]. No method ever answers "unsupported".
 //
 // A request goes out as the client's bytes plus a list of edits and comes back
 // as status, header and a stream of bytes; nothing in between is decoded.
@@ -105,6 +105,30 @@ type Load struct {
 type Loader interface {
 	// Load returns one entry per rank that has something to say.
 	Load(ctx context.Context) ([]Load, error)
+}
+
+// TokenizeRequest asks for the tokens of a prompt. The engine does not keep it.
+type TokenizeRequest struct {
+	Model string         // as the engine serves it
+	Body  *openai.Object // the client's body, of which the engine takes what decides the prompt
+	// Prompt is the text of a completion, a JSON string; nil for a chat.
+	Prompt openai.Value
+}
+
+// TokenizeResult is what an engine made of a prompt.
+type TokenizeResult struct {
+	IDs  []uint32
+	Text []byte // the formatted prompt of a chat, nil when the engine does not say
+	// MaxModelLen is the longest sequence as the route states it, 0 when it does
+	// not. Some engines state what the model was made for and not what they serve.
+	MaxModelLen int
+}
+
+// Tokenizer is the capability of engines that give the tokens of a prompt without
+// running it.
+type Tokenizer interface {
+	// Tokenize returns the tokens that the request would have.
+	Tokenize(ctx context.Context, r *TokenizeRequest) (*TokenizeResult, error)
 }
 
 // Failure says how far a request came before it failed.

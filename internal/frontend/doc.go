@@ -2,7 +2,8 @@
 //
 // The path of one request is generate.go, from top to bottom: decode, lay the
 // headers over nvext (ext.go), look the model up, tokenize if something depends on
-// it (prompt.go), place, open, relay, account. relay.go copies a stream, unary.go a
+// it (prompt.go), place, open, relay, account. tokens.go knows where the tokens of a
+// model come from, encode.go gets them. relay.go copies a stream, unary.go a
 // whole answer; both watch only for what must be known: first token, finish, usage,
 // errors. errors.go turns what went wrong into what the client is told. row.go
 // notes along the way what goes into the request trace, if there is one. Whatever

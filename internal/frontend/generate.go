@@ -42,6 +42,7 @@ type call struct {
 	req       *openai.Request
 	ext       *nvext.NvExt
 	prompt    tokenize.Result
+	hashing   tokenize.Hashing // of the prompt's blocks, if they were hashed
 	edits     []openai.Edit
 	model     *router.Model
 	placing   router.Request
@@ -231,7 +232,7 @@ func (c *call) releaseBody(resp *engine.Response) {
 	kept := c.hashLater()
 	c.req.Object = openai.Object{}
 	c.req.Messages, c.req.Prompt, c.req.NvExt = nil, nil, nil
-	c.prompt.IDs, c.prompt.Text = nil, nil
+	c.prompt.IDs, c.prompt.Text, c.prompt.Blocks = nil, nil, nil
 	c.edits = nil
 	if !kept && resp.Sent != nil && resp.Sent() {
 		giveBuffer(raw)

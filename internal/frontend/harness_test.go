@@ -2,6 +2,7 @@ package frontend
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"io"
 	"net"
@@ -87,7 +88,8 @@ func (e *rigEngine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	e.current().ServeHTTP(w, r)
 }
 
-// rigConfig describes a rig. The zero value is one instant engine.
+// rigConfig describes a rig. The zero value is one instant engine whose tokens are
+// bytes.
 type rigConfig struct {
 	engines int
 	sim     simserver.Config
@@ -109,6 +111,7 @@ func newRig(t testing.TB, cfg rigConfig) *rig {
 	for i := range max(1, cfg.engines) {
 		sc := cfg.sim
 		sc.Worker = kv.WorkerID(i + 1)
+		sc.Vocabulary = cmp.Or(sc.Vocabulary, simserver.Bytes)
 		name := "http://sim-" + string(rune('1'+i))
 		e := &rigEngine{cfg: sc, front: cfg.fault}
 		if err := e.start(); err != nil {

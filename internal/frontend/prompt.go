@@ -1,6 +1,7 @@
 package frontend
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -25,24 +26,27 @@ const (
 // tokenized.
 const bytesPerToken = 4
 
-// tokenize finds the prompt's token ids when something depends on them.
+// tokenize finds the prompt's token ids when something depends on them. A request
+// whose tokens cannot be had goes on without them: what a template does not take is
+// for the engine to refuse. Only a body that is no text is refused here.
 func (c *call) tokenize() error {
+	if c.endpoint == openai.Chat && c.ext != nil && c.ext.UseRawPrompt != nil && *c.ext.UseRawPrompt {
+		c.metrics.HintIgnored("nvext.use_raw_prompt") // a chat has no other prompt
+	}
 	needed := c.needsTokens()
-	if c.ext != nil && c.ext.TokenData != nil && (needed || c.row != nil) {
-		c.prompt = tokenize.Result{IDs: c.ext.TokenData, Source: tokenize.Client}
+	brought := c.ext != nil && c.ext.TokenData != nil && (needed || c.row != nil)
+	if !needed && !brought {
+		return nil
+	}
+	tokens := c.tokensOf(c.model)
+	if brought {
+		c.takeTokenData(tokens)
 	}
 	if !needed {
 		return nil
 	}
-	if src := c.source(); src != nil && c.prompt.Source == tokenize.None {
-		select {
-		case c.encoders <- struct{}{}:
-			defer func() { <-c.encoders }()
-		case <-c.ctx.Done():
-			return c.cancelled()
-		}
-		var err error
-		if c.prompt, err = src.encode(); err != nil {
+	if src := c.source(tokens); src != nil && (c.prompt.Source == tokenize.None || c.wantsPrompt()) {
+		if err := c.encode(src); err != nil {
 			return err
 		}
 	}
@@ -52,14 +56,74 @@ func (c *call) tokenize() error {
 	return c.checkContext()
 }
 
-// source returns what the prompt's tokens can be made of, nil if the model's
-// tokenizer is not known.
-func (c *call) source() *promptSource {
-	tok, renderer := builtin(c.model.Tokenizer)
-	if tok == nil || c.req.Messages == nil && c.req.Prompt == nil { // embeddings stand in for a prompt
+// takeTokenData takes the tokens that the client brings along, unless they are none
+// of the model's.
+func (c *call) takeTokenData(tokens Tokens) {
+	if !tokens.knows(c.ext.TokenData) {
+		c.metrics.HintIgnored("nvext.token_data")
+		return
+	}
+	c.prompt = tokenize.Result{IDs: c.ext.TokenData, Source: tokenize.Client}
+}
+
+// encode makes the tokens. Those that the client brought along stay.
+func (c *call) encode(src *promptSource) error {
+	if src.busy() {
+		select {
+		case c.encoders <- struct{}{}:
+			defer func() { <-c.encoders }()
+		case <-c.ctx.Done():
+			return c.cancelled()
+		}
+	}
+	var h tokenize.Hashing
+	if c.row != nil {
+		h = tokenize.Hashing{Seed: c.hashSeed(), Size: c.model.BlockSize}
+	}
+	found, err := src.encode(c.ctx, h)
+	var refused *openai.Error
+	switch {
+	case c.ctx.Err() != nil:
+		return c.cancelled()
+	case errors.As(err, &refused):
+		return err
+	case err != nil:
+		c.skipTokens(err)
+	case c.prompt.Source == tokenize.Client:
+		c.prompt.Text = found.Text
+	default:
+		c.prompt, c.hashing = found, h
+	}
+	return nil
+}
+
+// skipTokens notes that a prompt has no tokens.
+func (c *call) skipTokens(err error) {
+	reason := skipReason(err)
+	c.model.Metrics.TokensSkipped(reason)
+	if reason != metrics.SkipTemplate { // what a template says may quote the prompt
+		c.log.Debug("prompt without tokens", "request_id", c.id, "model", c.model.ID, "reason", reason, "error", err)
+	}
+}
+
+// source returns what the prompt's tokens can be made of, nil if nothing is known
+// to make them of.
+func (c *call) source(tokens Tokens) *promptSource {
+	if c.req.Messages == nil && c.req.Prompt == nil { // embeddings stand in for a prompt
 		return nil
 	}
-	return &promptSource{endpoint: c.endpoint, req: *c.req, tok: tok, renderer: renderer, metrics: c.metrics}
+	p := &promptSource{endpoint: c.endpoint, req: *c.req, tokens: tokens, metrics: c.metrics, model: c.model}
+	if c.endpoint == openai.Completions {
+		p.batch = c.req.Batch()
+	}
+	switch {
+	case p.given(): // no matter by which tokenizer
+	case tokens.Engine:
+		p.engine = c.router.Tokenizer(c.model)
+	case tokens.Local == nil:
+		return nil
+	}
+	return p
 }
 
 // needsTokens reports whether the request's ids are worth their cost: they are
@@ -71,79 +135,9 @@ func (c *call) needsTokens() bool {
 	return c.ext != nil && (c.ext.QueryOnly() || c.ext.Wants("routing") || c.ext.HasAnnotation(noteTokenIDs) || c.ext.HasAnnotation(notePrompt))
 }
 
-// builtin returns a tokenizer that needs no files, and its template; nil for a
-// name that is none.
-func builtin(name string) (tokenize.Tokenizer, tokenize.Renderer) {
-	if name == (tokenize.Bytes{}).Fingerprint() {
-		return tokenize.Bytes{}, tokenize.ChatML{}
-	}
-	return nil, nil
-}
-
-// promptSource is a request's prompt before it is tokenized. It holds on to the
-// body.
-type promptSource struct {
-	endpoint openai.Endpoint
-	req      openai.Request
-	tok      tokenize.Tokenizer
-	renderer tokenize.Renderer
-	metrics  *metrics.Set
-}
-
-// encode makes tokens of the prompt.
-func (p *promptSource) encode() (tokenize.Result, error) {
-	if err := p.req.CheckUTF8(); err != nil {
-		return tokenize.Result{}, err
-	}
-	if p.endpoint == openai.Chat {
-		return p.renderChat()
-	}
-	return p.encodePrompts()
-}
-
-func (p *promptSource) renderChat() (tokenize.Result, error) {
-	start := time.Now()
-	var out tokenize.Prompt
-	err := p.renderer.Render(&out, tokenize.Chat{
-		Messages:           p.req.Messages,
-		Tools:              p.req.Get("tools"),
-		NoGenerationPrompt: string(p.req.Get("add_generation_prompt")) == "false",
-		ContinueFinal:      p.req.Get("continue_final_message").True(),
-	})
-	if err != nil {
-		return tokenize.Result{}, &openai.Error{Code: openai.CodeInvalidValue, Param: "messages", Message: err.Error()}
-	}
-	p.metrics.Templated(time.Since(start))
-	start = time.Now()
-	ids, err := out.AppendIDs(nil, p.tok)
-	if err != nil {
-		return tokenize.Result{}, &openai.Error{Code: openai.CodeInvalidValue, Param: "messages", Message: err.Error()}
-	}
-	p.metrics.Tokenized(time.Since(start))
-	return tokenize.Result{IDs: ids, Text: out.Text, Fingerprint: p.tok.Fingerprint(), Source: tokenize.Local}, nil
-}
-
-// encodePrompts tokenizes the prompts of a completion request, one after another
-// when there are several.
-func (p *promptSource) encodePrompts() (tokenize.Result, error) {
-	start := time.Now()
-	var ids []uint32
-	for i, v := range p.req.Batch() {
-		if text, ok := v.Text(); ok {
-			var err error
-			if ids, err = p.tok.Encode(ids, []byte(text), true); err != nil {
-				return tokenize.Result{}, &openai.Error{Code: openai.CodeInvalidValue, Param: fmt.Sprintf("prompt[%d]", i), Message: err.Error()}
-			}
-			continue
-		}
-		_ = v.Elements(func(id openai.Value) bool {
-			n, _ := id.Uint()
-			ids = append(ids, uint32(n))
-			return true
-		})
-	}
-	p.metrics.Tokenized(time.Since(start))
-	return tokenize.Result{IDs: ids, Fingerprint: p.tok.Fingerprint(), Source: tokenize.Local}, nil
+// wantsPrompt reports whether the formatted prompt is asked for.
+func (c *call) wantsPrompt() bool {
+	return c.endpoint == openai.Chat && c.ext != nil && c.ext.HasAnnotation(notePrompt)
 }
 
 // checkContext refuses a prompt that leaves no room for an answer.
@@ -181,7 +175,7 @@ func (c *call) annotations() []byte {
 	if c.ext.HasAnnotation(notePrompt) && c.prompt.Text != nil {
 		out = openai.AppendAnnotation(out, notePrompt, openai.AppendString(nil, c.prompt.Text))
 	}
-	if c.ext.HasAnnotation(noteTokenIDs) && c.prompt.Source == tokenize.Local {
+	if src := c.prompt.Source; c.ext.HasAnnotation(noteTokenIDs) && (src == tokenize.Local || src == tokenize.Engine) {
 		// The list is a string that holds JSON: clients decode it twice.
 		ids := openai.AppendTokenIDs(nil, c.prompt.IDs)
 		out = openai.AppendAnnotation(out, noteTokenIDs, openai.AppendString(nil, ids))

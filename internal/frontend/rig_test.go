@@ -152,7 +152,7 @@ func TestEveryHistogramIsFed(t *testing.T) {
 		"dynamo_router_overhead_seq_hashing_ms":          "blocks are hashed with the KV index",
 		"dynamo_router_overhead_indexer_find_matches_ms": "there is no index yet",
 	}
-	rg := newRig(t, rigConfig{sim: simserver.Config{BlockSize: 2, Engine: &simengine.Config{Timing: simengine.Fixed{}}}})
+	rg := newRig(t, rigConfig{sim: simserver.Config{Vocabulary: simserver.Qwen3, BlockSize: 2, Engine: &simengine.Config{Timing: simengine.Fixed{}}}})
 	rg.post(t, "/v1/chat/completions", strings.Replace(hello, `{`, `{"stream":true,"stream_options":{"include_usage":true},"nvext":{"annotations":["token_ids"]},`, 1))
 	families, err := rg.metrics.Registry().Gather()
 	if err != nil {

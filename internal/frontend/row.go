@@ -188,12 +188,24 @@ func (c *call) hashPrompt(blockSize int) {
 	if limit := c.model.ContextLength; limit > 0 && len(c.prompt.IDs) > limit {
 		return
 	}
-	r.BlockSize, r.BlockHashes = blockSize, hashBlocks(kv.HashSeed(r.Adapter, c.cacheSalt()), c.prompt.IDs, blockSize)
+	h := tokenize.Hashing{Seed: c.hashSeed(), Size: blockSize}
+	blocks := c.prompt.Blocks
+	if c.hashing != h { // the tokens are the client's, or workers differ
+		blocks = kv.AppendBlocks(make([]kv.Block, 0, len(c.prompt.IDs)/blockSize), h.Seed, c.prompt.IDs, blockSize)
+	}
+	r.BlockSize, r.BlockHashes = blockSize, hashesOf(blocks)
 }
 
-func hashBlocks(seed uint64, ids []uint32, blockSize int) trace.Hashes {
-	blocks := make([]kv.Block, 0, len(ids)/blockSize)
-	blocks = kv.AppendBlocks(blocks, seed, ids, blockSize)
+// hashSeed returns the seed of the hashes of the prompt's blocks.
+func (c *call) hashSeed() uint64 {
+	adapter := ""
+	if c.model.Adapter {
+		adapter = c.model.ID
+	}
+	return kv.HashSeed(adapter, c.cacheSalt())
+}
+
+func hashesOf(blocks []kv.Block) trace.Hashes {
 	out := make(trace.Hashes, len(blocks))
 	for i, b := range blocks {
 		out[i] = b.ID
@@ -205,8 +217,8 @@ func hashBlocks(seed uint64, ids []uint32, blockSize int) trace.Hashes {
 // for any other reason. It is found out by the trace's own goroutine, while the
 // engine answers: nobody waits for it.
 type latePrompt struct {
-	several, withText bool // several prompts have no hashes
-	blockSize         int
+	withText bool
+	hashing  tokenize.Hashing // nothing if there are several prompts
 
 	tokens    int
 	source    tokenize.Source
@@ -223,13 +235,15 @@ func (c *call) hashLater() bool {
 	if r == nil || c.prompt.Source != tokenize.None {
 		return false
 	}
-	src := c.source()
+	src := c.source(c.tokensOf(c.model))
 	if src == nil {
 		return false
 	}
-	late := &latePrompt{several: r.Prompts > 0, withText: r.Text != "", blockSize: c.placement.BlockSize()}
-	seed := kv.HashSeed(r.Adapter, c.cacheSalt())
-	if !c.cfg.Trace.Do(func() { late.find(src, seed) }, int64(len(c.req.Raw()))) {
+	late := &latePrompt{withText: r.Text != ""}
+	if r.Prompts == 0 {
+		late.hashing = tokenize.Hashing{Seed: c.hashSeed(), Size: c.placement.BlockSize()}
+	}
+	if !c.cfg.Trace.Do(func() { late.find(src) }, int64(len(c.req.Raw()))) {
 		c.metrics.TracePromptSkipped()
 		return false
 	}
@@ -239,14 +253,13 @@ func (c *call) hashLater() bool {
 
 // find makes the tokens and keeps no more of them than the row needs: it lives as
 // long as the stream.
-func (l *latePrompt) find(src *promptSource, seed uint64) {
-	found, err := src.encode()
+func (l *latePrompt) find(src *promptSource) {
+	found, err := src.encode(context.Background(), l.hashing)
 	if err != nil {
-		return // the engine understands it better
+		src.model.Metrics.TokensSkipped(skipReason(err)) // the engine understands it better
+		return
 	}
-	if !l.several && l.blockSize > 0 {
-		l.hashes = hashBlocks(seed, found.IDs, l.blockSize)
-	}
+	l.hashes = hashesOf(found.Blocks)
 	if l.withText {
 		l.text = string(found.Text)
 	}
@@ -264,7 +277,7 @@ func (l *latePrompt) fill(r *trace.Row) {
 		r.Text = l.text
 	}
 	if len(l.hashes) > 0 && r.Outcome != trace.OutcomeRefused {
-		r.BlockSize, r.BlockHashes = l.blockSize, l.hashes
+		r.BlockSize, r.BlockHashes = l.hashing.Size, l.hashes
 	}
 }
 

@@ -81,6 +81,8 @@ type Server struct {
 	routes   map[string]route
 	body     atomic.Int64  // bytes of bodies held
 	encoders chan struct{} // one place per prompt that may be tokenized at a time
+	tokens   map[string]Tokens
+	qwen3    atomic.Bool // the built-in tokenizer is in use
 	inflight atomic.Int64
 	draining atomic.Bool
 	idle     struct {
@@ -149,6 +151,7 @@ func (s *Server) routeTable() map[string]route {
 		"/busy_threshold":      {get: s.listThresholds, post: s.setThresholds, access: admin},
 		"/metrics": {access: admin, get: func(w http.ResponseWriter, r *http.Request, _ *Key) {
 			s.router.CountWorkers()
+			s.countTokenCaches()
 			exposition.ServeHTTP(w, r)
 		}},
 	}

@@ -3,7 +3,7 @@ package jinja
 // A filterDef is a filter, as in "x|trim".
 type filterDef struct {
 	// params are the names of the arguments. A call to fn has one value for each,
-	// missing for those not given.
+	// missing for those not given; the slice is valid during the call only.
 	params   []string
 	required int
 	fn       func(st *state, v Value, a []Value) (Value, error)

@@ -2,55 +2,67 @@ package jinja
 
 import "slices"
 
-// filterMap applies a filter to each item, or looks an attribute of it up.
-func filterMap(st *state, v Value, a callArgs) (Value, error) {
-	args := a.keep()
-	var it iterator
-	var f getter
-	return generate(st, func(st *state) (Value, bool, error) {
-		if it == nil {
-			var err error
-			if it, err = iterateTrue(st, v); err != nil {
-				return nil, false, err
-			}
-			if f, err = mapper(st, args); err != nil {
-				if _, empty := it.(*sliceIter); !empty || isTrue(st, v) {
-					return nil, false, err
-				}
-			}
-		}
-		x, ok, err := it.next(st)
-		if err != nil || !ok {
-			return nil, false, err
-		}
-		if err := st.step(1); err != nil {
-			return nil, false, err
-		}
-		x, err = f(st, x)
-		return x, err == nil, err
-	})
-}
-
 // keep returns the arguments for use after the call.
 func (a *callArgs) keep() callArgs {
 	return callArgs{pos: slices.Clone(a.pos), kw: slices.Clone(a.kw)}
 }
 
-// iterateTrue iterates over a value that is true; one that is not has no items.
-func iterateTrue(st *state, v Value) (iterator, error) {
-	ok, err := truth(st, v)
-	if err != nil {
-		return nil, err
+func (a *callArgs) keyword(name string) (Value, bool) {
+	for _, k := range a.kw {
+		if k.name == name {
+			return k.value, true
+		}
 	}
-	if !ok {
-		return &sliceIter{}, nil
-	}
-	return iterate(st, v)
+	return nil, false
 }
 
-func isTrue(st *state, v Value) bool {
-	ok, err := truth(st, v)
-	return ok && err == nil
+// An itemFunc turns an item into another; ok says whether it is kept at all.
+type itemFunc func(st *state, v Value) (x Value, ok bool, err error)
+
+// transform yields what a function makes of the items of v. The function is
+// prepared when the first item is asked for, and only for a value that is true:
+// others have no items.
+func transform(st *state, v Value, prepare func(*state) (itemFunc, error)) (Value, error) {
+	var it iterator
+	var f itemFunc
+	return generate(st, func(st *state) (Value, bool, error) {
+		if it == nil {
+			some, err := truth(st, v)
+			if err != nil || !some {
+				return nil, false, err
+			}
+			if f, err = prepare(st); err != nil {
+				return nil, false, err
+			}
+			if it, err = iterate(st, v); err != nil {
+				return nil, false, err
+			}
+		}
+		for {
+			x, ok, err := it.next(st)
+			if err != nil || !ok {
+				return nil, false, err
+			}
+			if err := st.step(1); err != nil {
+				return nil, false, err
+			}
+			if x, ok, err = f(st, x); err != nil || ok {
+				return x, ok, err
+			}
+		}
+	})
+}
+
+// filterMap applies a filter to each item, or looks an attribute of it up.
+func filterMap(st *state, v Value, a callArgs) (Value, error) {
+	args := a.keep()
+	return transform(st, v, func(st *state) (itemFunc, error) {
+		get, err := mapper(st, args)
+		return func(st *state, v Value) (Value, bool, error) {
+			v, err := get(st, v)
+			return v, err == nil, err
+		}, err
+	})
 }
 
 // mapper returns what the arguments of map ask for.
@@ -79,51 +91,17 @@ func mapper(st *state, a callArgs) (getter, error) {
 	}, nil
 }
 
-func (a *callArgs) keyword(name string) (Value, bool) {
-	for _, k := range a.kw {
-		if k.name == name {
-			return k.value, true
-		}
-	}
-	return nil, false
-}
-
 // selection makes select, reject, selectattr and rejectattr: the items for which
 // a test, or without one the item itself, is true, or is not.
 func selection(want, byAttr bool) func(*state, Value, callArgs) (Value, error) {
 	return func(st *state, v Value, a callArgs) (Value, error) {
 		args := a.keep()
-		var it iterator
-		var test func(*state, Value) (bool, error)
-		return generate(st, func(st *state) (Value, bool, error) {
-			if it == nil {
-				var err error
-				if it, err = iterateTrue(st, v); err != nil {
-					return nil, false, err
-				}
-				if test, err = selector(st, args, byAttr); err != nil {
-					if !isTrue(st, v) {
-						return nil, false, nil
-					}
-					return nil, false, err
-				}
-			}
-			for {
-				x, ok, err := it.next(st)
-				if err != nil || !ok {
-					return nil, false, err
-				}
-				if err := st.step(1); err != nil {
-					return nil, false, err
-				}
-				ok, err = test(st, x)
-				if err != nil {
-					return nil, false, err
-				}
-				if ok == want {
-					return x, true, nil
-				}
-			}
+		return transform(st, v, func(st *state) (itemFunc, error) {
+			test, err := selector(st, args, byAttr)
+			return func(st *state, v Value) (Value, bool, error) {
+				ok, err := test(st, v)
+				return v, ok == want, err
+			}, err
 		})
 	}
 }
@@ -152,7 +130,6 @@ func selector(st *state, a callArgs, byAttr bool) (func(*state, Value) (bool, er
 	}
 	name, _ := asString(pos[0])
 	rest := callArgs{pos: pos[1:], kw: a.kw}
-	label := Repr(pos[0])
 	return func(st *state, v Value) (bool, error) {
 		v, err := get(st, v)
 		if err != nil {
@@ -160,7 +137,7 @@ func selector(st *state, a callArgs, byAttr bool) (func(*state, Value) (bool, er
 		}
 		def := st.tests[name]
 		if def == nil {
-			return false, errorf("no test named %s", label)
+			return false, errorf("no test named %s", Repr(a.pos[len(a.pos)-len(rest.pos)-1]))
 		}
 		return def.call(st, name, v, rest)
 	}, nil

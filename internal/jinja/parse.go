@@ -9,7 +9,7 @@ import (
 // needs an unbounded stack. Jinja2 itself gives up earlier.
 const (
 	maxNesting = 200
-	maxChain   = 2000
+	maxHeight  = 400
 )
 
 // A parser builds the tree of a template.
@@ -17,6 +17,8 @@ type parser struct {
 	toks  []token
 	pos   int
 	depth int
+	// heights holds the heights of the trees of expressions; leaves have none.
+	heights map[expr]int
 	// ends are the tags that the open blocks wait for.
 	ends [][]string
 }
@@ -26,7 +28,7 @@ func parse(src string) ([]stmt, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &parser{toks: toks}
+	p := &parser{toks: toks, heights: map[expr]int{}}
 	return p.body(nil)
 }
 
@@ -106,6 +108,18 @@ func (p *parser) enter() error {
 }
 
 func (p *parser) leave() { p.depth-- }
+
+// made takes note of a new expression over others. A chain of operators nests
+// without the parser's recursion; its height is bounded here.
+func (p *parser) made(x expr) (expr, error) {
+	h := 0
+	x.children(func(c expr) { h = max(h, p.heights[c]+1) })
+	p.heights[x] = h
+	if h > maxHeight {
+		return nil, p.fail(p.cur().line, "expression nested deeper than %d levels", maxHeight)
+	}
+	return x, nil
+}
 
 // body parses statements up to a tag in ends, which becomes the current token,
 // or up to the end of the template when ends is nil.

@@ -11,10 +11,7 @@ func (p *parser) expression() (expr, error) {
 	if err != nil {
 		return nil, err
 	}
-	for n := 0; p.skipName("if"); n++ {
-		if err := p.link(n); err != nil {
-			return nil, err
-		}
+	for p.skipName("if") {
 		c := &condExpr{line: line, then: x}
 		if c.test, err = p.or(); err != nil {
 			return nil, err
@@ -24,40 +21,31 @@ func (p *parser) expression() (expr, error) {
 				return nil, err
 			}
 		}
-		x = c
+		if x, err = p.made(c); err != nil {
+			return nil, err
+		}
 	}
 	return x, nil
 }
 
-// link counts the links of a chain of operators, each of which makes the tree
-// deeper.
-func (p *parser) link(n int) error {
-	if n >= maxChain {
-		return p.fail(p.cur().line, "more than %d operators in a row", maxChain)
-	}
-	return nil
-}
-
 func (p *parser) or() (expr, error) {
 	x, err := p.and()
-	for n := 0; err == nil && p.skipName("or"); n++ {
+	for err == nil && p.skipName("or") {
 		var y expr
-		if err = p.link(n); err == nil {
-			y, err = p.and()
+		if y, err = p.and(); err == nil {
+			x, err = p.made(&orExpr{x, y})
 		}
-		x = &orExpr{x, y}
 	}
 	return x, err
 }
 
 func (p *parser) and() (expr, error) {
 	x, err := p.not()
-	for n := 0; err == nil && p.skipName("and"); n++ {
+	for err == nil && p.skipName("and") {
 		var y expr
-		if err = p.link(n); err == nil {
-			y, err = p.not()
+		if y, err = p.not(); err == nil {
+			x, err = p.made(&andExpr{x, y})
 		}
-		x = &andExpr{x, y}
 	}
 	return x, err
 }
@@ -71,7 +59,10 @@ func (p *parser) not() (expr, error) {
 	}
 	defer p.leave()
 	x, err := p.not()
-	return &notExpr{x}, err
+	if err != nil {
+		return nil, err
+	}
+	return p.made(&notExpr{x})
 }
 
 func (p *parser) compare() (expr, error) {
@@ -95,7 +86,7 @@ func (p *parser) compare() (expr, error) {
 	if c.ops == nil {
 		return first, nil
 	}
-	return c, nil
+	return p.made(c)
 }
 
 func (p *parser) compareOp() (compareOp, bool) {
@@ -122,21 +113,23 @@ func (p *parser) compareOp() (compareOp, bool) {
 
 func (p *parser) sum() (expr, error) {
 	x, err := p.concat()
-	for n := 0; err == nil && (p.cur().is("+") || p.cur().is("-")); n++ {
+	var chain *addExpr
+	for err == nil && (p.cur().is("+") || p.cur().is("-")) {
 		op := p.next().text
-		if err = p.link(n); err != nil {
-			break
-		}
 		var y expr
 		if y, err = p.concat(); err != nil {
 			break
 		}
-		if op == "-" {
-			x = &binaryExpr{"-", x, y}
-		} else if a, ok := x.(*addExpr); ok && n > 0 {
-			a.nodes = append(a.nodes, y)
-		} else {
-			x = &addExpr{[]expr{x, y}}
+		switch {
+		case op == "-":
+			chain = nil
+			x, err = p.made(&binaryExpr{"-", x, y})
+		case chain != nil:
+			chain.nodes = append(chain.nodes, y)
+			p.heights[chain] = max(p.heights[chain], p.heights[y]+1)
+		default:
+			chain = &addExpr{[]expr{x, y}}
+			x, err = p.made(chain)
 		}
 	}
 	return x, err
@@ -154,22 +147,21 @@ func (p *parser) concat() (expr, error) {
 		}
 		nodes = append(nodes, x)
 	}
-	return &concatExpr{nodes}, nil
+	return p.made(&concatExpr{nodes})
 }
 
 func (p *parser) product() (expr, error) {
 	x, err := p.power()
-	for n := 0; err == nil; n++ {
+	for err == nil {
 		t := p.cur()
 		if !t.is("*") && !t.is("/") && !t.is("//") && !t.is("%") {
 			break
 		}
 		p.next()
 		var y expr
-		if err = p.link(n); err == nil {
-			y, err = p.power()
+		if y, err = p.power(); err == nil {
+			x, err = p.made(&binaryExpr{t.text, x, y})
 		}
-		x = &binaryExpr{t.text, x, y}
 	}
 	return x, err
 }
@@ -178,12 +170,11 @@ func (p *parser) product() (expr, error) {
 // and a sign binds tighter.
 func (p *parser) power() (expr, error) {
 	x, err := p.unary(true)
-	for n := 0; err == nil && p.skipOp("**"); n++ {
+	for err == nil && p.skipOp("**") {
 		var y expr
-		if err = p.link(n); err == nil {
-			y, err = p.unary(true)
+		if y, err = p.unary(true); err == nil {
+			x, err = p.made(&binaryExpr{"**", x, y})
 		}
-		x = &binaryExpr{"**", x, y}
 	}
 	return x, err
 }
@@ -198,7 +189,9 @@ func (p *parser) unary(withFilter bool) (expr, error) {
 		p.next()
 		x, err = p.unary(false)
 		p.leave()
-		x = &unaryExpr{t.text[0], x}
+		if err == nil {
+			x, err = p.made(&unaryExpr{t.text[0], x})
+		}
 	} else {
 		x, err = p.primary()
 	}
@@ -295,7 +288,7 @@ func (p *parser) tuple(o tupleOpts) (expr, error) {
 			return nil, p.unexpected("an expression")
 		}
 	}
-	return &tupleExpr{items}, nil
+	return p.made(&tupleExpr{items})
 }
 
 func (p *parser) list() (expr, error) {
@@ -316,7 +309,10 @@ func (p *parser) list() (expr, error) {
 		}
 		n.items = append(n.items, x)
 	}
-	return n, p.expectOp("]")
+	if err := p.expectOp("]"); err != nil {
+		return nil, err
+	}
+	return p.made(n)
 }
 
 func (p *parser) dict() (expr, error) {
@@ -345,273 +341,8 @@ func (p *parser) dict() (expr, error) {
 		n.keys = append(n.keys, k)
 		n.values = append(n.values, v)
 	}
-	return n, p.expectOp("}")
-}
-
-// postfix parses attributes, items and calls after x.
-func (p *parser) postfix(x expr) (expr, error) {
-	for n := 0; ; n++ {
-		if err := p.link(n); err != nil {
-			return nil, err
-		}
-		var err error
-		switch t := p.cur(); {
-		case t.is("."):
-			x, err = p.attribute(x)
-		case t.is("["):
-			x, err = p.subscript(x)
-		case t.is("("):
-			x, err = p.call(x)
-		default:
-			return x, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-}
-
-// filterExpr parses filters, tests and calls after x.
-func (p *parser) filterExpr(x expr) (expr, error) {
-	for n := 0; ; n++ {
-		if err := p.link(n); err != nil {
-			return nil, err
-		}
-		var err error
-		switch t := p.cur(); {
-		case t.is("|"):
-			p.next()
-			x, err = p.filter(x)
-		case t.isName("is"):
-			x, err = p.test(x)
-		case t.is("("):
-			x, err = p.call(x)
-		default:
-			return x, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-}
-
-func (p *parser) attribute(x expr) (expr, error) {
-	line := p.next().line
-	t := p.next()
-	switch t.kind {
-	case tokName:
-		return &getattrExpr{line: line, node: x, name: t.text}, nil
-	case tokInt:
-		return &getitemExpr{line: line, node: x, arg: &constExpr{t.num}}, nil
-	}
-	return nil, p.fail(t.line, "unexpected %v, expected a name or a number", t)
-}
-
-func (p *parser) subscript(x expr) (expr, error) {
-	line := p.next().line
-	var args []expr
-	slices := 0
-	for !p.cur().is("]") {
-		if args != nil {
-			if err := p.expectOp(","); err != nil {
-				return nil, err
-			}
-		}
-		a, err := p.subscripted()
-		if err != nil {
-			return nil, err
-		}
-		if s, ok := a.(*sliceExpr); ok && s.node == nil {
-			slices++
-		}
-		args = append(args, a)
-	}
-	if err := p.expectOp("]"); err != nil {
+	if err := p.expectOp("}"); err != nil {
 		return nil, err
 	}
-	if len(args) == 1 {
-		if s, ok := args[0].(*sliceExpr); ok && s.node == nil {
-			s.node = x
-			return s, nil
-		}
-		return &getitemExpr{line: line, node: x, arg: args[0]}, nil
-	}
-	if slices > 0 {
-		return nil, p.fail(line, "several subscripts with a slice among them are not supported")
-	}
-	return &getitemExpr{line: line, node: x, arg: &tupleExpr{args}}, nil
-}
-
-// subscripted parses an index or a slice; the slice has no node yet.
-func (p *parser) subscripted() (expr, error) {
-	part := func() (expr, error) {
-		if t := p.cur(); t.is(":") || t.is("]") || t.is(",") {
-			return nil, nil
-		}
-		return p.expression()
-	}
-	start, err := part()
-	if err != nil {
-		return nil, err
-	}
-	if !p.cur().is(":") {
-		if start == nil {
-			return nil, p.unexpected("an expression")
-		}
-		return start, nil
-	}
-	p.next()
-	s := &sliceExpr{start: start}
-	if s.stop, err = part(); err != nil {
-		return nil, err
-	}
-	if p.skipOp(":") {
-		s.step, err = part()
-	}
-	return s, err
-}
-
-func (p *parser) call(x expr) (expr, error) {
-	n := &callExpr{line: p.cur().line, callee: x}
-	var err error
-	n.args, err = p.args()
-	return n, err
-}
-
-func (p *parser) args() (argList, error) {
-	var a argList
-	line := p.next().line
-	bad := p.fail(line, "invalid syntax for a call: positional arguments come first")
-	for first := true; !p.cur().is(")"); first = false {
-		if !first {
-			if err := p.expectOp(","); err != nil {
-				return a, err
-			}
-			if p.cur().is(")") {
-				break
-			}
-		}
-		key := p.cur()
-		switch {
-		case p.cur().is("*"):
-			if a.dynPos != nil || a.dynKw != nil {
-				return a, bad
-			}
-			p.next()
-			x, err := p.expression()
-			if err != nil {
-				return a, err
-			}
-			a.dynPos = x
-		case p.cur().is("**"):
-			if a.dynKw != nil {
-				return a, bad
-			}
-			p.next()
-			x, err := p.expression()
-			if err != nil {
-				return a, err
-			}
-			a.dynKw = x
-		case key.kind == tokName && p.look().is("="):
-			if a.dynKw != nil {
-				return a, bad
-			}
-			for _, k := range a.keys {
-				if k == key.text {
-					return a, p.fail(line, "keyword argument '%s' repeated", k)
-				}
-			}
-			p.next()
-			p.next()
-			x, err := p.expression()
-			if err != nil {
-				return a, err
-			}
-			a.keys = append(a.keys, key.text)
-			a.kw = append(a.kw, x)
-		default:
-			if a.dynPos != nil || a.dynKw != nil || a.kw != nil {
-				return a, bad
-			}
-			x, err := p.expression()
-			if err != nil {
-				return a, err
-			}
-			a.pos = append(a.pos, x)
-		}
-	}
-	return a, p.expectOp(")")
-}
-
-// dottedName parses the name of a filter or test.
-func (p *parser) dottedName() (token, error) {
-	t, err := p.expectName()
-	for err == nil && p.skipOp(".") {
-		var more token
-		more, err = p.expectName()
-		t.text += "." + more.text
-	}
-	return t, err
-}
-
-// filter parses one filter on x, behind the bar.
-func (p *parser) filter(x expr) (*filterExpr, error) {
-	t, err := p.dottedName()
-	if err != nil {
-		return nil, err
-	}
-	n := &filterExpr{line: t.line, node: x, name: t.text}
-	if p.cur().is("(") {
-		n.args, err = p.args()
-	}
-	return n, err
-}
-
-// filters parses filters, each with its bar, on the block's text or on f.
-func (p *parser) filters(f *filterExpr) (*filterExpr, error) {
-	for n := 0; p.skipOp("|"); n++ {
-		if err := p.link(n); err != nil {
-			return nil, err
-		}
-		var x expr
-		if f != nil {
-			x = f
-		}
-		var err error
-		if f, err = p.filter(x); err != nil {
-			return nil, err
-		}
-	}
-	return f, nil
-}
-
-func (p *parser) test(x expr) (expr, error) {
-	p.next()
-	negated := p.skipName("not")
-	t, err := p.dottedName()
-	if err != nil {
-		return nil, err
-	}
-	n := &testExpr{line: t.line, node: x, name: t.text}
-	switch a := p.cur(); {
-	case a.is("("):
-		n.args, err = p.args()
-	case a.isName("is"):
-		return nil, p.fail(a.line, "tests with 'is' cannot be chained")
-	case a.isName("else"), a.isName("or"), a.isName("and"):
-	case a.kind == tokName, a.kind == tokString, a.kind == tokInt, a.kind == tokFloat, a.is("["), a.is("{"):
-		var arg expr
-		if arg, err = p.primary(); err == nil {
-			arg, err = p.postfix(arg)
-		}
-		n.args.pos = []expr{arg}
-	}
-	if err != nil {
-		return nil, err
-	}
-	if negated {
-		return &notExpr{n}, nil
-	}
-	return n, nil
+	return p.made(n)
 }

@@ -38,6 +38,11 @@ func scenario() *Set {
 	s.HintIgnored("nvext.agent_hints.iat")
 	s.Templated(60 * time.Microsecond)
 	s.Tokenized(700 * time.Microsecond)
+	m.Tokens(0, 100)
+	m.Tokens(96, 12)
+	m.TokensSkipped(SkipTemplate)
+	m.TokensSkipped("unheard of")
+	s.SetTokenizerCacheBytes(4096)
 	s.Stage(StagePreprocess, 900*time.Microsecond)
 	r.Ready(at(0.001))
 	r.Prompt(100)
@@ -140,6 +145,10 @@ func TestFamilies(t *testing.T) {
 		"dynamo_frontend_template_seconds HISTOGRAM",
 		"dynamo_frontend_time_to_first_token_seconds HISTOGRAM model",
 		"dynamo_frontend_tokenize_seconds HISTOGRAM",
+		"dynamo_frontend_tokenizer_cache_cached_tokens_total COUNTER model",
+		"dynamo_frontend_tokenizer_cache_hits_total COUNTER",
+		"dynamo_frontend_tokenizer_cache_misses_total COUNTER",
+		"dynamo_frontend_tokenizer_cache_uncached_tokens_total COUNTER model",
 		"dynamo_frontend_tokenizer_latency_ms HISTOGRAM operation",
 		"dynamo_frontend_worker_active_decode_blocks GAUGE dp_rank worker_id worker_type",
 		"dynamo_frontend_worker_active_prefill_tokens GAUGE dp_rank worker_id worker_type",
@@ -159,6 +168,8 @@ func TestFamilies(t *testing.T) {
 		"stator_inhibitions_total COUNTER worker_id",
 		"stator_retries_total COUNTER model reason",
 		"stator_shed_total COUNTER model reason",
+		"stator_tokenizations_skipped_total COUNTER model reason",
+		"stator_tokenizer_cache_bytes GAUGE",
 		"stator_trace_prompts_skipped_total COUNTER",
 		"stator_trace_rows_dropped_total COUNTER",
 		"stator_trace_rows_total COUNTER",

@@ -64,10 +64,14 @@ type families struct {
 	migrationLimit      *prometheus.GaugeVec
 
 	// Stages of the request path.
-	tokenizerLatency *prometheus.HistogramVec
-	stageDuration    *prometheus.HistogramVec
-	tokenize         prometheus.Histogram
-	template         prometheus.Histogram
+	tokenizerLatency     *prometheus.HistogramVec
+	tokenizerCacheHits   prometheus.Counter
+	tokenizerCacheMisses prometheus.Counter
+	tokenizerCached      *prometheus.CounterVec
+	tokenizerUncached    *prometheus.CounterVec
+	stageDuration        *prometheus.HistogramVec
+	tokenize             prometheus.Histogram
+	template             prometheus.Histogram
 
 	// Workers.
 	activeDecodeBlocks  *prometheus.GaugeVec
@@ -104,6 +108,9 @@ type families struct {
 	traceRows         prometheus.Counter
 	traceRowsDropped  prometheus.Counter
 	tracePrompts      prometheus.Counter
+
+	tokenizerCacheBytes  prometheus.Gauge
+	tokenizationsSkipped *prometheus.CounterVec
 }
 
 // newFamilies registers all families. It panics if two share a name, which the
@@ -150,10 +157,14 @@ func newFamilies(reg *prometheus.Registry, o Options) *families {
 		kvCacheBlockSize:    r.gauges(p+"model_kv_cache_block_size", "Tokens in one KV-cache block.", "model"),
 		migrationLimit:      r.gauges(p+"model_migration_limit", "How often one request may move to another worker.", "model"),
 
-		tokenizerLatency: r.histograms(p+"tokenizer_latency_ms", "Milliseconds of tokenizer work per request.", tokenizerMSBuckets, nil, "operation"),
-		stageDuration:    r.histograms(frontendPrefix+"stage_duration_seconds", "Time a request spends in each stage.", stageBuckets, nil, "stage"),
-		tokenize:         r.histogram(frontendPrefix+"tokenize_seconds", "Time to tokenize one prompt.", tokenizeBuckets, nil),
-		template:         r.histogram(frontendPrefix+"template_seconds", "Time to render one chat template.", templateBuckets, nil),
+		tokenizerLatency:     r.histograms(p+"tokenizer_latency_ms", "Milliseconds of tokenizer work per request.", tokenizerMSBuckets, nil, "operation"),
+		tokenizerCacheHits:   r.counter(p+"tokenizer_cache_hits_total", "Prompts of which a beginning was found in the tokenizer cache."),
+		tokenizerCacheMisses: r.counter(p+"tokenizer_cache_misses_total", "Prompts that were tokenized whole."),
+		tokenizerCached:      r.counters(p+"tokenizer_cache_cached_tokens_total", "Prompt tokens found in the tokenizer cache.", "model"),
+		tokenizerUncached:    r.counters(p+"tokenizer_cache_uncached_tokens_total", "Prompt tokens made by the tokenizer.", "model"),
+		stageDuration:        r.histograms(frontendPrefix+"stage_duration_seconds", "Time a request spends in each stage.", stageBuckets, nil, "stage"),
+		tokenize:             r.histogram(frontendPrefix+"tokenize_seconds", "Time to tokenize one prompt.", tokenizeBuckets, nil),
+		template:             r.histogram(frontendPrefix+"template_seconds", "Time to render one chat template.", templateBuckets, nil),
 
 		activeDecodeBlocks:  r.gauges(frontendPrefix+"worker_active_decode_blocks", "KV-cache blocks held by requests booked on the rank.", worker...),
 		activePrefillTokens: r.gauges(frontendPrefix+"worker_active_prefill_tokens", "Prompt tokens booked on the rank and not yet prefilled.", worker...),
@@ -187,6 +198,9 @@ func newFamilies(reg *prometheus.Registry, o Options) *families {
 		traceRows:         r.counter(ownPrefix+"trace_rows_total", "Rows written to the request trace."),
 		tracePrompts:      r.counter(ownPrefix+"trace_prompts_skipped_total", "Rows of the request trace without hashes, because prompts came faster than they were hashed."),
 		traceRowsDropped:  r.counter(ownPrefix+"trace_rows_dropped_total", "Rows missing from the request trace, because the disk failed or could not keep up."),
+
+		tokenizerCacheBytes:  r.gauge(ownPrefix+"tokenizer_cache_bytes", "Bytes of prompts and their tokens in the tokenizer caches."),
+		tokenizationsSkipped: r.counters(ownPrefix+"tokenizations_skipped_total", "Prompts whose tokens were wanted and could not be had; their requests went on without.", "model", "reason"),
 	}
 }
 

@@ -187,6 +187,24 @@ var engineErrorKinds = []EngineErrorKind{
 	EngineConnect, EngineTimeout, EngineStatus, EngineStream, EngineProtocol, other,
 }
 
+// SkipReason says why a prompt has no tokens.
+type SkipReason string
+
+// The reasons. Any other value is counted as "other".
+const (
+	SkipNoTemplate SkipReason = "no_template" // the model's files have no chat template
+	SkipMedia      SkipReason = "media"       // the template has no place for what is not text
+	SkipTemplate   SkipReason = "template"    // the template refused the chat or failed
+	SkipRequest    SkipReason = "request"     // the prompt cannot be read, or the request has it changed
+	SkipEngine     SkipReason = "engine"      // the engine that was asked did not say
+	SkipNoEngine   SkipReason = "no_engine"   // no engine could be asked
+	SkipBatch      SkipReason = "batch"       // several prompts, and the engine would have to be asked for each
+)
+
+var skipReasons = []SkipReason{
+	SkipNoTemplate, SkipMedia, SkipTemplate, SkipRequest, SkipEngine, SkipNoEngine, SkipBatch, other,
+}
+
 // hintFields are the fields by which ignored hints are told apart, as paths
 // below nvext; "header" stands for all request headers.
 var hintFields = []string{

@@ -22,6 +22,9 @@ type Model struct {
 	retries       lazyCounters
 	shed          lazyCounters
 	engineErrors  lazyCounters
+	cachedTokens  lazyCounters
+	madeTokens    lazyCounters
+	skipped       lazyCounters
 }
 
 // requestSeries are the series in which the model label is lower-cased. Models
@@ -63,6 +66,9 @@ func (s *Set) Model(name string) *Model {
 	m.retries.init(&m.gate, s.fam.retries, len(retryReasons))
 	m.shed.init(&m.gate, s.fam.shed, len(shedReasons))
 	m.engineErrors.init(&m.gate, s.fam.engineErrors, len(engineErrorKinds))
+	m.cachedTokens.init(&m.gate, s.fam.tokenizerCached, 1)
+	m.madeTokens.init(&m.gate, s.fam.tokenizerUncached, 1)
+	m.skipped.init(&m.gate, s.fam.tokenizationsSkipped, len(skipReasons))
 
 	models = maps.Clone(models)
 	models[name] = m
@@ -120,7 +126,10 @@ func (s *Set) DropModel(name string) {
 	delete(models, name)
 	s.models.Store(&models)
 	m.gate.close(func() {
-		for _, v := range []*prometheus.CounterVec{s.fam.cancellations, s.fam.rejections, s.fam.retries, s.fam.shed, s.fam.engineErrors} {
+		for _, v := range []*prometheus.CounterVec{
+			s.fam.cancellations, s.fam.rejections, s.fam.retries, s.fam.shed, s.fam.engineErrors,
+			s.fam.tokenizerCached, s.fam.tokenizerUncached, s.fam.tokenizationsSkipped,
+		} {
 			v.DeletePartialMatch(verbatim)
 		}
 		for _, v := range []*prometheus.GaugeVec{
@@ -220,6 +229,25 @@ func (m *Model) EngineError(kind EngineErrorKind) {
 	m.engineErrors.inc(i, m.name, string(engineErrorKinds[i]))
 }
 
+// Tokens records a prompt that was tokenized here: how many of its tokens were found
+// in the cache and how many had to be made.
+func (m *Model) Tokens(cached, made int) {
+	if cached > 0 {
+		m.set.fam.tokenizerCacheHits.Inc()
+	} else {
+		m.set.fam.tokenizerCacheMisses.Inc()
+	}
+	m.cachedTokens.add(0, float64(cached), m.name)
+	m.madeTokens.add(0, float64(made), m.name)
+}
+
+// TokensSkipped records that the tokens of a prompt were wanted and could not be
+// had.
+func (m *Model) TokensSkipped(reason SkipReason) {
+	i := index(skipReasons, reason)
+	m.skipped.inc(i, m.name, string(skipReasons[i]))
+}
+
 // gate keeps a late caller from bringing back series that were dropped.
 type gate struct {
 	mu     sync.Mutex
@@ -253,6 +281,19 @@ type lazyCounters struct {
 
 func (l *lazyCounters) init(g *gate, vec *prometheus.CounterVec, n int) {
 	l.gate, l.vec, l.cells = g, vec, make([]atomic.Pointer[prometheus.Counter], n)
+}
+
+// add adds n to child i, which has these label values.
+func (l *lazyCounters) add(i int, n float64, labels ...string) {
+	if c := l.cells[i].Load(); c != nil {
+		(*c).Add(n)
+		return
+	}
+	l.gate.open(func() {
+		c := l.vec.WithLabelValues(labels...)
+		c.Add(n)
+		l.cells[i].Store(&c)
+	})
 }
 
 // inc adds one to child i, which has these label values.

@@ -96,6 +96,8 @@ func useAll(s *Set, m *Model, rt *Router) {
 	m.Retry(RetryConnect)
 	m.Shed(ShedBusy)
 	m.EngineError(EngineStatus)
+	m.Tokens(5, 5)
+	m.TokensSkipped(SkipEngine)
 	rt.Placed(10, 16, 1)
 	rt.FirstToken(1)
 	rt.Tokens(1, 1)

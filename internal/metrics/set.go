@@ -104,6 +104,9 @@ func (s *Set) Tokenized(d time.Duration) {
 // Templated records the rendering of one chat template.
 func (s *Set) Templated(d time.Duration) { s.fam.template.Observe(seconds(d)) }
 
+// SetTokenizerCacheBytes exposes how much the tokenizer caches hold.
+func (s *Set) SetTokenizerCacheBytes(n int64) { s.fam.tokenizerCacheBytes.Set(float64(n)) }
+
 // HintIgnored records that a hint had no usable value. The field is its path,
 // with or without "nvext." in front, or the name of a request header; headers
 // share one series, and so do fields that are not known.

@@ -365,6 +365,22 @@ func (p *pool) status(now time.Time, th Thresholds) (out []WorkerStatus, index i
 	return out, index
 }
 
+// tokenizers calls f for the engines of the ranks that can be reached and that have
+// the capability, with the number of requests there. A busy one counts: its load is
+// not in its tokenizer.
+func (p *pool) tokenizers(now time.Time, th *Thresholds, f func(t engine.Tokenizer, inflight int)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.slots {
+		switch s.state(now, nil, th) {
+		case nvext.StateEligible, nvext.StateOverloaded:
+			if t, ok := s.worker.Engine.(engine.Tokenizer); ok {
+				f(t, s.load.inflight)
+			}
+		}
+	}
+}
+
 func (p *pool) report(w kv.WorkerID, loads []engine.Load) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

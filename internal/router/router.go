@@ -211,7 +211,9 @@ type Model struct {
 	Created       time.Time // when the model was first seen
 	ContextLength int       // the longest of its workers'; 0 = unknown
 	Tokenizer     string    // name of a built-in tokenizer, if all workers use it
+	BlockSize     int       // tokens in a KV block, if all workers agree; else 0
 	Adapter       bool      // a worker serves it as an adapter of another model
+	Parent        string    // that other model
 	Metrics       *metrics.Model
 
 	pools      []*pool
@@ -227,6 +229,22 @@ func (r *Router) Lookup(name string) (*Model, error) {
 		return nil, ErrUnknownModel
 	}
 	return m, nil
+}
+
+// Tokenizer returns an engine that gives tokens for m: of those that can be reached
+// the one with the fewest requests. It returns nil if there is none.
+func (r *Router) Tokenizer(m *Model) engine.Tokenizer {
+	now, th := r.cfg.Now(), m.Thresholds()
+	var best engine.Tokenizer
+	fewest := math.MaxInt
+	for _, p := range m.pools {
+		p.tokenizers(now, &th, func(t engine.Tokenizer, inflight int) {
+			if inflight < fewest {
+				best, fewest = t, inflight
+			}
+		})
+	}
+	return best
 }
 
 // ModelStatus is a model with the state of its workers.

@@ -579,8 +579,8 @@ func TestModelSumsItsWorkersUp(t *testing.T) {
 	r := New(Config{})
 	t.Cleanup(r.Close)
 	for i, em := range []engine.Model{
-		{ID: "m", ContextLength: 32768, Tokenizer: "bytes"},
-		{ID: "m", ContextLength: 64, Tokenizer: "bytes"},
+		{ID: "m", ContextLength: 32768, Tokenizer: "bytes", BlockSize: 16},
+		{ID: "m", ContextLength: 64, Tokenizer: "bytes", BlockSize: 16, Parent: "base"},
 	} {
 		if err := r.Add(Spec{ID: kv.WorkerID(i + 1), Engine: &stubEngine{models: []engine.Model{em}}}); err != nil {
 			t.Fatal(err)
@@ -588,16 +588,56 @@ func TestModelSumsItsWorkersUp(t *testing.T) {
 		r.WaitChecked(t.Context())
 	}
 	m, _ := r.Lookup("m")
-	if m.ContextLength != 32768 || m.Tokenizer != "bytes" {
-		t.Errorf("context %d, tokenizer %q", m.ContextLength, m.Tokenizer)
+	if m.ContextLength != 32768 || m.Tokenizer != "bytes" || m.BlockSize != 16 || !m.Adapter || m.Parent != "base" {
+		t.Errorf("context %d, tokenizer %q, blocks of %d, adapter %v of %q", m.ContextLength, m.Tokenizer, m.BlockSize, m.Adapter, m.Parent)
 	}
 	if err := r.Add(Spec{ID: 3, Engine: &stubEngine{models: []engine.Model{{ID: "m"}}}}); err != nil {
 		t.Fatal(err)
 	}
 	r.WaitChecked(t.Context())
-	if m, _ := r.Lookup("m"); m.Tokenizer != "" {
-		t.Errorf("workers that do not agree on a tokenizer: %q", m.Tokenizer)
+	if m, _ := r.Lookup("m"); m.Tokenizer != "" || m.BlockSize != 0 {
+		t.Errorf("workers that do not agree on a tokenizer and a block size: %q, %d", m.Tokenizer, m.BlockSize)
 	}
+}
+
+// tokenizingEngine is a stub that has the capability.
+type tokenizingEngine struct{ stubEngine }
+
+func (e *tokenizingEngine) Tokenize(context.Context, *engine.TokenizeRequest) (*engine.TokenizeResult, error) {
+	return &engine.TokenizeResult{}, nil
+}
+
+// TestTokenizer: whoever can, can be reached and has least to do is asked.
+func TestTokenizer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New(Config{ProbeInterval: time.Second})
+		defer r.Close()
+		models := []engine.Model{{ID: "m"}}
+		a, b := &tokenizingEngine{stubEngine{models: models}}, &tokenizingEngine{stubEngine{models: models}}
+		for i, e := range []engine.Engine{&stubEngine{models: models}, a, b} {
+			if err := r.Add(Spec{ID: kv.WorkerID(i + 1), Engine: e}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.WaitChecked(t.Context())
+		m, _ := r.Lookup("m")
+		want := func(when string, want engine.Tokenizer) {
+			t.Helper()
+			if got := r.Tokenizer(m); got != want {
+				t.Errorf("%s: got %v, want %v", when, got, want)
+			}
+		}
+		want("idle", a)
+		p := mustPlace(t, r, &Request{Model: m, Pinned: true, Pin: 2})
+		want("one is busy", b)
+		b.down.Store(true)
+		time.Sleep(2 * time.Second)
+		want("the other is gone", a)
+		a.down.Store(true)
+		time.Sleep(2 * time.Second)
+		want("both are gone", nil)
+		p.Done(Completed)
+	})
 }
 
 func TestGoneWorkerTakesItsSeriesAlong(t *testing.T) {

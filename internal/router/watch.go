@@ -297,18 +297,24 @@ func (r *Router) poolLocked(em *engine.Model) *pool {
 // readers hold is replaced, never changed, so that they need no lock.
 func (r *Router) summarizeLocked(old *Model) {
 	m := *old
-	m.ContextLength, m.Tokenizer, m.Adapter = 0, "", false
+	m.ContextLength, m.Tokenizer, m.BlockSize, m.Adapter, m.Parent = 0, "", 0, false, ""
 	var info metrics.Info
 	first := true
 	m.pools = nil
 	for _, p := range old.pools {
 		n := p.models(func(em *engine.Model) {
 			m.ContextLength = max(m.ContextLength, em.ContextLength)
-			m.Adapter = m.Adapter || em.Parent != ""
+			if em.Parent != "" {
+				m.Adapter, m.Parent = true, em.Parent
+			}
 			if first {
-				m.Tokenizer, first = em.Tokenizer, false
-			} else if m.Tokenizer != em.Tokenizer {
+				m.Tokenizer, m.BlockSize, first = em.Tokenizer, em.BlockSize, false
+			}
+			if m.Tokenizer != em.Tokenizer {
 				m.Tokenizer = ""
+			}
+			if m.BlockSize != em.BlockSize {
+				m.BlockSize = 0
 			}
 			info.TotalKVBlocks = max(info.TotalKVBlocks, em.TotalBlocks)
 			info.MaxNumBatchedTokens = max(info.MaxNumBatchedTokens, em.MaxBatchedTokens)

@@ -3,25 +3,26 @@ package simserver
 import (
 	"math"
 	"slices"
-	"unicode/utf8"
 
 	"github.com/stator-ai/stator/internal/openai"
 	"github.com/stator-ai/stator/internal/tokenize"
+	"github.com/stator-ai/stator/internal/tokenize/detok"
 )
 
 // choice is one answer on its way: it writes tokens, makes text of them and knows
 // when to stop.
 type choice struct {
 	req    *request
+	vocab  *vocabulary
 	prompt *prompt
 	index  int
 	prose  prose
-	join   joiner
-	stop   stopFilter
-	limit  int // tokens it may have
-	tokens int // tokens it has
-	offset int // characters begun
-	begun  int // bytes at the end of an echoed prompt that the first text has
+	text   *detok.Stream
+	stop   tokenize.StopFilter
+	limit  int    // tokens it may have
+	tokens int    // tokens it has
+	offset int    // characters begun
+	echo   []byte // the text of the prompt, if it is asked for
 
 	// What the last step gave.
 	id         uint32
@@ -36,20 +37,22 @@ type choice struct {
 }
 
 // appendChoices appends the choices of req, in the order of their index, to dst,
-// which is empty; its memory is used again.
-func appendChoices(dst []choice, cfg *Config, req *request) []choice {
+// which is empty; its memory is used again. They are to be opened.
+func appendChoices(dst []choice, s *Server, req *request) []choice {
 	n := len(req.prompts) * req.n
 	choices := slices.Grow(dst, n)[:n]
 	for i := range choices {
 		c := &choices[i]
-		*c = choice{req: req, prompt: &req.prompts[i/req.n], index: i, out: c.out[:0], piece: c.piece[:0]}
-		c.prose.prime(choiceSeed(cfg.Seed, req, i%req.n), c.prompt.ids)
-		c.join.prime(c.prompt.ids)
-		if req.echo { // the prompt's stray bytes are part of the answer
-			c.begun, c.join.prompt = c.join.n, 0
+		text := c.text
+		if text == nil || c.vocab != s.vocab {
+			text = s.vocab.tokens.NewStream(false /* skipSpecial */)
 		}
-		c.stop = stopFilter{strings: req.stops, include: req.includeStop, at: make([]int, len(req.stops))}
-		c.limit = cfg.room() - len(c.prompt.ids)
+		*c = choice{
+			req: req, vocab: s.vocab, prompt: &req.prompts[i/req.n], index: i, text: text,
+			out: c.out[:0], piece: c.piece[:0],
+		}
+		c.prose.prime(s.vocab, choiceSeed(s.cfg.Seed, req, i%req.n), c.prompt.ids)
+		c.limit = s.cfg.room() - len(c.prompt.ids)
 		if req.maxTokens > 0 {
 			c.limit = min(c.limit, req.maxTokens)
 		}
@@ -57,19 +60,40 @@ func appendChoices(dst []choice, cfg *Config, req *request) []choice {
 	return choices
 }
 
+// open makes the choice ready to give text: that of its tokens goes on where the
+// prompt's ends. The first one may complete a character that the prompt began; the
+// answer then has all of it, since nobody has printed it yet.
+func (c *choice) open() {
+	c.text.Reset()
+	c.stop = tokenize.StopFilter{}
+	if c.req.stops != nil {
+		c.stop = c.req.stops.Filter()
+	}
+	if !c.req.echo {
+		c.text.Prime(c.prompt.ids)
+		return
+	}
+	c.echo = c.echo[:0]
+	for _, id := range c.prompt.ids {
+		c.echo = c.text.Push(c.echo, id)
+	}
+}
+
 // rehearse finds out what the choice, which has written nothing yet, will write:
 // the number of tokens, how they end, and the blocks that they fill. The choice is
-// as before then.
+// as before then, and not open.
 func (c *choice) rehearse(b *blockWriter) (tokens int, how ending) {
 	before := *c
 	c.quiet = true
+	if c.req.stops != nil { // their text decides
+		c.open()
+	}
 	for !c.done() {
 		c.step()
 		b.push(c.id)
 	}
 	tokens, how = c.tokens, endingOf(c.finish)
 	*c = before
-	clear(c.stop.at)
 	return tokens, how
 }
 
@@ -93,54 +117,63 @@ func (c *choice) step() {
 	before := c.prose.hash
 	c.id = c.prose.next(checked && !c.req.ignoreEOS)
 	if c.req.logprobs && !c.quiet {
-		c.logprob = logprob(c.prose.seed^before, c.id, c.req.top, c.top[:0])
+		c.logprob = c.vocab.logprob(c.prose.seed^before, c.id, c.req.top, c.top[:0])
 		c.logprob.Offset = c.offset
 		c.top = c.logprob.Top
+		c.offset += characters(c.logprob.Token)
 	}
-	if c.id == endToken {
-		c.end("stop")
-		return
+	over := c.id == c.vocab.end
+	if !over {
+		c.prose.push(c.id)
 	}
-	c.prose.push(c.id)
-	if startsCharacter(c.id) {
-		c.offset++
-	}
-	c.piece = c.join.write(c.piece[:0], byte(c.id))
-	if !checked {
-		c.out = append(c.out, c.piece...)
-	} else {
-		var match int
-		if c.out, match = c.stop.write(c.out, c.piece); match >= 0 {
-			c.finish, c.stopReason = "stop", c.req.stops[match].text
+	if !over || c.req.showEnd {
+		if match := c.write(checked); match >= 0 {
+			c.finish, c.stopReason = "stop", c.req.stopStrings[match]
 			return
 		}
 	}
-	if c.tokens == c.limit {
+	if over {
+		c.end("stop")
+	} else if c.tokens == c.limit {
 		c.end("length")
 	}
+}
+
+// write makes text of the token. It returns the index of the stop string that is
+// complete, -1 for none.
+func (c *choice) write(checked bool) int {
+	if c.quiet && c.req.stops == nil {
+		return -1
+	}
+	c.piece = c.text.Push(c.piece[:0], c.id)
+	if !checked {
+		c.out = append(c.out, c.piece...)
+		return -1
+	}
+	var match int
+	c.out, match = c.stop.Write(c.out, c.piece)
+	return match
 }
 
 // run appends tokens of the choice to dst that are text and nothing else, all but
 // the last that it may have. Nothing must look at its tokens one by one.
 func (c *choice) run(dst []byte) []byte {
-	if c.join.n > 0 {
-		return dst
+	if c.tokens == 0 {
+		return dst // the prompt may have left a character unfinished
 	}
-	start := len(dst)
-	dst = c.prose.run(dst, c.limit-1-c.tokens)
-	c.tokens += len(dst) - start
+	dst, n := c.prose.run(dst, c.limit-1-c.tokens)
+	c.tokens += n
 	return dst
 }
 
 // end finishes the choice without a stop string and lets go of what was held.
 func (c *choice) end(reason string) {
 	c.finish = reason
-	c.out = c.stop.flush(c.out)
-	c.out = c.join.flush(c.out)
+	if !c.quiet {
+		c.out = c.stop.Flush(c.out)
+		c.out = c.text.Flush(c.out)
+	}
 }
-
-// startsCharacter reports whether a token begins a character of the text.
-func startsCharacter(id uint32) bool { return id < 256 && utf8.RuneStart(byte(id)) }
 
 // promptLogprobs returns the log probabilities of the prompt's own tokens, which
 // come with an echo, and the number of its characters. The first token has
@@ -149,46 +182,38 @@ func (c *choice) promptLogprobs() (out []openai.TokenLogprob, chars int) {
 	out = make([]openai.TokenLogprob, 0, len(c.prompt.ids)+1)
 	var h uint64 = firstHash
 	for i, id := range c.prompt.ids {
-		l := logprob(c.prose.seed^h, id, c.req.top, nil)
+		l := c.vocab.logprob(c.prose.seed^h, id, c.req.top, nil)
 		if i == 0 {
 			l.Logprob.Logprob, l.Top = math.NaN(), nil
 		}
 		l.Offset = chars
-		if id >= 256 {
-			chars += len(tokenTexts[id])
-		} else if startsCharacter(id) {
-			chars++
-		}
+		chars += characters(l.Token)
 		out = append(out, l)
 		h = fold(h, id)
 	}
 	return out, chars
 }
 
-// tokenTexts are the bytes of each token.
-var tokenTexts = func() (texts [tokenize.BytesVocab][]byte) {
-	for id := range texts {
-		texts[id], _ = tokenize.Bytes{}.Decode(nil, []uint32{uint32(id)})
-	}
-	return texts
-}()
-
-const logprobSalt = 0x6a_09_e6_67_f3_bc_c9_09
+const (
+	logprobSalt = 0x6a_09_e6_67_f3_bc_c9_09
+	// otherStep is how far apart the alternatives to a token are in the list of
+	// them. It does not divide its length.
+	otherStep = 7
+)
 
 // logprob makes up the probability of a token: the one chosen is always the most
 // likely, and the others share the rest by halves. The top n are appended to top.
-func logprob(state uint64, id uint32, n int, top []openai.Logprob) openai.TokenLogprob {
+func (v *vocabulary) logprob(state uint64, id uint32, n int, top []openai.Logprob) openai.TokenLogprob {
 	x := mix(state ^ logprobSalt)
 	p := 0.55 + 0.4*float64(x>>11)/(1<<53)
-	out := openai.TokenLogprob{Logprob: openai.Logprob{Token: tokenTexts[id], Logprob: logOf(p)}}
+	out := openai.TokenLogprob{Logprob: openai.Logprob{Token: v.text(id), Logprob: logOf(p)}}
 	rest := 1 - p
-	// 95 printable characters, visited in steps that reach each of them once.
-	for at := x % 95; len(top) < n; at = (at + 7) % 95 {
+	for at := x; len(top) < n; at += otherStep {
 		if len(top) == 0 {
 			top = append(top, out.Logprob)
-		} else if other := uint32(' ' + at); other != id {
+		} else if other := v.others[at%uint64(len(v.others))]; other != id {
 			rest /= 2
-			top = append(top, openai.Logprob{Token: tokenTexts[other], Logprob: logOf(rest)})
+			top = append(top, openai.Logprob{Token: v.text(other), Logprob: logOf(rest)})
 		}
 	}
 	out.Top = top

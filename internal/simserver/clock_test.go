@@ -339,7 +339,7 @@ func TestClockEvents(t *testing.T) {
 	for early, want := range map[bool]time.Duration{false: 100 * time.Millisecond, true: 0} {
 		clock := new(Clock)
 		var seen []time.Duration
-		cfg := modelled(Config{Clock: clock, BlockSize: 4, EarlyEvents: early}, 90*time.Millisecond, 10*time.Millisecond)
+		cfg := modelled(Config{Vocabulary: Bytes, Clock: clock, BlockSize: 4, EarlyEvents: early}, 90*time.Millisecond, 10*time.Millisecond)
 		cfg.Events = func(*kv.Batch) { seen = append(seen, clock.now) }
 		s := newServer(t, cfg)
 		synctest.Test(t, func(t *testing.T) {

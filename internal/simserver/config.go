@@ -23,6 +23,8 @@ type Config struct {
 	Worker kv.WorkerID
 	// Seed decides the text, and which speculated tokens are right.
 	Seed uint64
+	// Vocabulary is what its tokens are; default [Qwen3].
+	Vocabulary Vocabulary
 	// Kind is the engine whose metrics and scheduler it has; default
 	// [simengine.VLLM].
 	Kind simengine.Kind
@@ -93,6 +95,12 @@ func (c Config) withDefaults() (Config, error) {
 	case simengine.VLLM, simengine.SGLang:
 	default:
 		return c, fmt.Errorf("simserver: kind: expected %s or %s, got %q", simengine.VLLM, simengine.SGLang, c.Kind)
+	}
+	if c.Vocabulary == "" {
+		c.Vocabulary = Qwen3
+	}
+	if err := c.Vocabulary.Check(); err != nil {
+		return c, fmt.Errorf("simserver: vocabulary: %w", err)
 	}
 	if n := len(c.Adapters); n > MaxAdapters {
 		return c, fmt.Errorf("simserver: adapters: expected at most %d, got %d", MaxAdapters, n)

@@ -2,16 +2,19 @@
 //
 // A [Server] answers the OpenAI routes with made-up English text, streamed token
 // by token, and the routes by which a router gets to know an engine: models,
-// health, version, tokenize, metrics. It needs no model file: tokens are bytes and
-// the template is ChatML.
+// health, version, tokenize, metrics. It needs no model file: a [Vocabulary] with its
+// chat template is built in, that of the Qwen3 models unless one token per byte is
+// asked for. Prompts are the tokens that a real engine would make of them, and
+// answers the tokens that the tokenizer would make of their text, so that a chat that
+// goes on begins with the tokens of its turns before.
 //
 // Dressed as SGLang it has SGLang's scheduler, metrics, health and server info; the
 // OpenAI routes, their errors and the rank header are vLLM's in either dress.
 //
 // The text is a pure function of the seed and the tokens before it. Two servers
-// with the same seed give the same answer, and one that is handed a prompt with
-// the beginning of its answer writes the rest of it, byte for byte. Sampling
-// parameters such as temperature are accepted and change nothing.
+// with the same seed and vocabulary give the same answer, and one that is handed a
+// prompt with the beginning of its answer writes the rest of it, byte for byte.
+// Sampling parameters such as temperature are accepted and change nothing.
 //
 // When tokens come is a matter of its own. With an engine model behind it
 // ([Config.Engine], package simengine), the server has a batch of requests per

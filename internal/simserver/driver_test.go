@@ -57,7 +57,7 @@ func predict(t *testing.T, cfg Config, arrivals []arrival) (tokens [][]time.Dura
 		}
 		for ; next < len(arrivals) && arrivals[next].at <= now; next++ {
 			a := arrivals[next]
-			whole := slices.Concat(a.prompt, write(cfg.Seed, a.prompt, a.output, false))
+			whole := slices.Concat(a.prompt, cfg.Vocabulary.load().write(cfg.Seed, a.prompt, a.output, false))
 			requests[next] = simengine.Request{Prompt: len(a.prompt), MaxOutput: a.output, Owner: next}
 			requests[next].Content = &contents{prompt: kv.AppendBlocks(nil, kv.HashSeed("", ""), whole, cfg.BlockSize)}
 			e.Receive(&requests[next])
@@ -298,7 +298,7 @@ func TestAdapters(t *testing.T) {
 // TestTooLarge refuses prompts that the cache can never hold, and ends answers
 // where it is full.
 func TestTooLarge(t *testing.T) {
-	s := newServer(t, modelled(Config{TotalBlocks: 4}, 0, 0))
+	s := newServer(t, modelled(Config{Vocabulary: Bytes, TotalBlocks: 4}, 0, 0))
 	const want = `{"error":{"message":"The KV cache of this engine holds 64 tokens. However, your messages resulted in 65 tokens. Please reduce the length of the messages.","type":"BadRequestError","param":null,"code":400}}`
 	for _, stream := range []string{"", `,"stream":true`} {
 		if w := call(s, "POST", textPath, `{"prompt":"`+strings.Repeat("x", 65)+`"`+stream+`}`); w.Code != 400 || w.Body.String() != want {
@@ -315,7 +315,7 @@ func TestTooLarge(t *testing.T) {
 
 // TestRejected pretends that an engine refuses what the server let pass.
 func TestRejected(t *testing.T) {
-	s := newServer(t, modelled(Config{}, 0, 0))
+	s := newServer(t, modelled(Config{Vocabulary: Bytes}, 0, 0))
 	e, err := simengine.New(simengine.Config{Blocks: 4, BlockSize: 16})
 	if err != nil {
 		t.Fatal(err)
@@ -343,7 +343,7 @@ func TestEvents(t *testing.T) {
 		Parent kv.BlockID
 	}
 	prompt := numbers(1, 40)
-	generated := write(0, prompt, 20, false)
+	generated := Qwen3.load().write(0, prompt, 20, false)
 	blocks := kv.AppendBlocks(nil, kv.HashSeed("", ""), slices.Concat(prompt, generated), 16)
 	const ms = time.Millisecond
 	for _, early := range []bool{false, true} {

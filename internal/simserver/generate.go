@@ -46,6 +46,9 @@ func (s *Server) generate(w http.ResponseWriter, r *http.Request, chat bool) {
 		a.tempo = a.job
 		a.usage.HasCached = true
 	}
+	for i := range a.choices {
+		a.choices[i].open()
+	}
 	if req.stream {
 		a.stream(r.Context(), w)
 	} else {
@@ -81,7 +84,7 @@ func (a *answer) init(s *Server, req *request, w http.ResponseWriter, now time.T
 		server:  s,
 		req:     req,
 		out:     *http.NewResponseController(w),
-		choices: appendChoices(a.choices[:0], &s.cfg, req),
+		choices: appendChoices(a.choices[:0], s, req),
 		chunk:   openai.Chunk{ID: req.id, Model: req.model, Created: now.Unix()},
 		text:    a.text[:0],
 		json:    a.json[:0],
@@ -219,8 +222,7 @@ func (a *answer) tokenChunk(c *choice) {
 
 // echo puts the prompt before what ch holds.
 func (a *answer) echo(c *choice, ch *openai.Choice) {
-	text := c.prompt.appendText(nil)
-	ch.Text = append(text[:len(text)-c.begun], ch.Text...)
+	ch.Text = append(c.echo, ch.Text...)
 	if a.req.returnIDs {
 		ch.TokenIDs = append(append([]uint32(nil), c.prompt.ids...), ch.TokenIDs...)
 	}
@@ -313,7 +315,7 @@ func (a *answer) whole(c *choice) openai.Choice {
 	if a.req.logprobs {
 		ch.Logprobs = []openai.TokenLogprob{}
 	}
-	plain := len(a.req.stops) == 0 && !a.req.returnIDs && !a.req.logprobs
+	plain := a.req.stops == nil && !a.req.returnIDs && !a.req.logprobs
 	for !c.done() {
 		if plain {
 			a.text = c.run(a.text)

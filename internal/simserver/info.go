@@ -45,7 +45,7 @@ func (s *Server) appendCard(b []byte, name, parent string) []byte {
 	}
 	b = fmt.Appendf(b, `,"max_model_len":%d`, s.cfg.ContextLength)
 	b = fmt.Appendf(b, `,"stator":{"engine":"sim","tokenizer":"%s","block_size":%d,"total_kv_blocks":%d,"max_num_batched_tokens":%d,"ranks":%d`,
-		tokenize.Bytes{}.Fingerprint(), s.cfg.BlockSize, s.cfg.TotalBlocks, s.cfg.MaxBatchedTokens, s.cfg.Ranks)
+		s.vocab.model.Fingerprint(), s.cfg.BlockSize, s.cfg.TotalBlocks, s.cfg.MaxBatchedTokens, s.cfg.Ranks)
 	if s.cfg.Worker != 0 {
 		b = fmt.Appendf(b, `,"worker":%d`, s.cfg.Worker)
 	}
@@ -71,7 +71,7 @@ func (s *Server) serveTokenize(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	f := &sc.fields
-	ids, bad := s.tokenizeIDs(sc)
+	ids, bad := s.tokenizeIDs(f)
 	if bad != nil {
 		writeError(w, bad)
 		return
@@ -81,11 +81,13 @@ func (s *Server) serveTokenize(w http.ResponseWriter, r *http.Request) {
 	b = append(b, `,"token_strs":`...)
 	if f.boolean("return_token_strs", false) {
 		b = append(b, '[')
+		var spelled []byte
 		for i, id := range ids {
 			if i > 0 {
 				b = append(b, ',')
 			}
-			b = openai.AppendString(b, tokenTexts[id])
+			spelled = s.vocab.appendSpelling(spelled[:0], id)
+			b = openai.AppendString(b, spelled)
 		}
 		b = append(b, ']')
 	} else {
@@ -98,28 +100,27 @@ func (s *Server) serveTokenize(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, append(b, '}'))
 }
 
-func (s *Server) tokenizeIDs(sc *scratch) ([]uint32, *apiError) {
-	f := &sc.fields
+func (s *Server) tokenizeIDs(f *fields) ([]uint32, *apiError) {
 	if _, _, err := s.checkModel(f); err != nil {
 		return nil, err
 	}
 	v := f.Get("prompt")
 	if !v.Present() {
-		ids, err := sc.chatIDs()
+		p, err := s.chatPrompt(f, tokenize.Hashing{})
 		if err == nil {
 			err = f.err
 		}
-		return ids, err
+		return p.ids, err
 	}
 	t, ok := v.Text()
 	if !ok {
 		return nil, badField("prompt", "expected a string, got %s", got(v))
 	}
-	ids, err := tokenize.Bytes{}.Encode(nil, []byte(t), true /* special */)
+	r, err := s.vocab.model.Complete([]byte(t), !f.boolean("add_special_tokens", true), tokenize.Hashing{})
 	if err != nil {
 		return nil, badField("prompt", "%v", err)
 	}
-	return ids, nil
+	return r.IDs, nil
 }
 
 func (s *Server) serveDetokenize(w http.ResponseWriter, r *http.Request) {
@@ -136,13 +137,12 @@ func (s *Server) serveDetokenize(w http.ResponseWriter, r *http.Request) {
 	}
 	var ids []uint32
 	if v := f.Get("tokens"); len(v) != 2 { // not []
-		if ids, bad = tokenIDs("tokens", v); bad != nil {
+		if ids, bad = s.tokenIDs("tokens", v); bad != nil {
 			writeError(w, bad)
 			return
 		}
 	}
-	p := prompt{ids: ids}
 	b := append([]byte(nil), `{"prompt":`...)
-	b = openai.AppendString(b, p.appendText(nil))
+	b = openai.AppendString(b, s.vocab.tokens.DecodeText(nil, ids, false /* skipSpecial */))
 	writeJSON(w, http.StatusOK, append(b, '}'))
 }

@@ -60,12 +60,12 @@ func newJob(r *rank, req *request, choices []choice) *job {
 		left:      len(choices),
 	}
 	cfg := &r.server.cfg
-	seed := kv.HashSeed(req.adapter, req.salt)
+	seed := req.hashing.Seed
 	var prompt []kv.Block
 	for i := range j.sequences {
 		s, c := &j.sequences[i], &choices[i]
 		if i%req.n == 0 {
-			prompt = kv.AppendBlocks(make([]kv.Block, 0, len(c.prompt.ids)/cfg.BlockSize), seed, c.prompt.ids, cfg.BlockSize)
+			prompt = kv.ExtendBlocks(c.prompt.blocks, seed, c.prompt.ids, cfg.BlockSize)
 		}
 		var answer blockWriter
 		answer.follow(seed, cfg.BlockSize, c.prompt.ids, prompt)

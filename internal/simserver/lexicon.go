@@ -1,9 +1,14 @@
 package simserver
 
-import "strings"
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
 
 // The words of the generated text by class. A few have letters outside ASCII, so
-// that characters spread over several tokens occur.
+// that characters spread over several tokens occur where tokens are bytes.
 var lexicon = map[string][]string{
 	"adj": strings.Fields(`
 		amber ancient bright broad calm careful cheerful clear clever coastal cool curious
@@ -50,8 +55,8 @@ var lexicon = map[string][]string{
 		now otherwise somewhere still surely then therefore today tomorrow yesterday`),
 }
 
-// sentences are the patterns of the generated text. A word after $ is a class.
-var sentences = parseSentences(
+// patterns are the sentences of the generated text. A word after $ is a class.
+var patterns = []string{
 	"the $adj $noun $does the $noun $prep the $noun.",
 	"$opener, the $noun $rests $adv.",
 	"every $noun $does its $adj $noun.",
@@ -68,35 +73,80 @@ var sentences = parseSentences(
 	"it $rests $adv, $prep the $noun and the $nouns.",
 	"if the $noun $rests, $adj $nouns $do the $noun.",
 	"the $noun, $adj and $adj, $does the $nouns.",
-)
-
-// slot is one word of a sentence: any of words, and the mark after it.
-type slot struct {
-	words []string
-	mark  byte // 0 for none
 }
 
-// longestUnit is the size of the longest word with its mark.
-const longestUnit = 16
+// sentence is a pattern in the tokens of a vocabulary.
+type sentence struct {
+	words [][]unit // those that each word is one of; the first is a capital
+	first []unit   // the first word where no space is before it
+}
 
-func parseSentences(patterns ...string) [][]slot {
-	out := make([][]slot, 0, len(patterns))
+// unit is a word with the space before it and the mark after it.
+type unit struct {
+	text string
+	ids  []uint32
+}
+
+// learn makes the sentences of the vocabulary, and finds tokens to name as
+// alternatives in them.
+func (v *vocabulary) learn() {
+	l := learner{v: v, known: make(map[string][]unit), seen: make(map[uint32]bool)}
 	for _, p := range patterns {
-		var s []slot
-		for _, w := range strings.Fields(p) {
-			var sl slot
-			if n := len(w) - 1; strings.IndexByte(".,?", w[n]) >= 0 {
-				sl.mark = w[n]
-				w = w[:n]
+		fields := strings.Fields(p)
+		s := sentence{words: make([][]unit, len(fields))}
+		for i, f := range fields {
+			if i == 0 {
+				s.first = l.units("", f, true /* capital */)
 			}
-			if class, ok := strings.CutPrefix(w, "$"); ok {
-				sl.words = lexicon[class]
-			} else {
-				sl.words = []string{w}
-			}
-			s = append(s, sl)
+			s.words[i] = l.units(" ", f, i == 0)
 		}
-		out = append(out, s)
+		v.sentences = append(v.sentences, s)
 	}
-	return out
+	if len(v.others)%otherStep == 0 {
+		v.others = v.others[1:]
+	}
+}
+
+// learner makes units.
+type learner struct {
+	v     *vocabulary
+	known map[string][]unit
+	seen  map[uint32]bool // tokens
+}
+
+// units returns what a field of a pattern can be, with something before it.
+func (l *learner) units(before, field string, capital bool) []unit {
+	key := fmt.Sprint(before, field, capital)
+	if units, ok := l.known[key]; ok {
+		return units
+	}
+	n := len(strings.TrimRight(field, ".,?"))
+	word, mark := field[:n], field[n:]
+	words := []string{word}
+	if class, ok := strings.CutPrefix(word, "$"); ok {
+		words = lexicon[class]
+	}
+	units := make([]unit, len(words))
+	for i, w := range words {
+		if capital {
+			w = strings.ToUpper(w[:1]) + w[1:]
+		}
+		units[i] = l.unit(before + w + mark)
+	}
+	l.known[key] = units
+	return units
+}
+
+func (l *learner) unit(text string) unit {
+	ids, err := l.v.tokens.Encode(nil, []byte(text), false /* special */)
+	if err != nil {
+		panic(fmt.Sprintf("simserver: %q: %v", text, err)) // it is ours
+	}
+	for _, id := range ids {
+		if !l.seen[id] && utf8.Valid(l.v.text(id)) {
+			l.seen[id] = true
+			l.v.others = append(l.v.others, id)
+		}
+	}
+	return unit{text: text, ids: slices.Clip(ids)}
 }

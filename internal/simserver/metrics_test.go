@@ -66,9 +66,9 @@ func TestMetricsText(t *testing.T) {
 		name string
 		cfg  Config
 	}{
-		{"vllm", modelled(Config{}, 20*time.Millisecond, 5*time.Millisecond)},
-		{"sglang", modelled(Config{Kind: simengine.SGLang}, 20*time.Millisecond, 5*time.Millisecond)},
-		{"fixed", Config{TTFT: 20 * time.Millisecond, ITL: 5 * time.Millisecond}},
+		{"vllm", modelled(Config{Vocabulary: Bytes}, 20*time.Millisecond, 5*time.Millisecond)},
+		{"sglang", modelled(Config{Vocabulary: Bytes, Kind: simengine.SGLang}, 20*time.Millisecond, 5*time.Millisecond)},
+		{"fixed", Config{Vocabulary: Bytes, TTFT: 20 * time.Millisecond, ITL: 5 * time.Millisecond}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -1,14 +1,6 @@
 package simserver
 
-import (
-	"unicode/utf8"
-
-	"github.com/stator-ai/stator/internal/tokenize"
-)
-
-// endToken is the token that ends an answer. It is what a chat turn ends with,
-// so that an answer sent back as a message continues the same token sequence.
-const endToken = tokenize.IMEnd
+import "math/bits"
 
 // prose writes the answer. The next token is a pure function of the seed and all
 // tokens before it, prompt and answer alike: whoever is given a prompt and the
@@ -16,38 +8,44 @@ const endToken = tokenize.IMEnd
 //
 // The text is a chain of words. At the start of each sentence the hash of all
 // tokens so far picks a pattern; at the start of each word the hash picks the
-// word; inside a word the next byte is known. What must be remembered is thus
-// the hash at two places and how far the current word has come, which takes
-// constant time to keep up per token.
+// word, and its tokens are known. Both places can be told from the tokens: a
+// sentence starts after a mark, a line or a turn, and a word with a space. A prompt
+// that stops in the middle of something else is followed by a new word.
+//
+// The tokens are those that the tokenizer would make of the text: words with their
+// spaces and marks are encoded one by one, and the vocabularies do not join them.
 type prose struct {
-	seed     uint64
-	hash     uint64 // of all tokens so far
-	sentence uint64 // hash at the start of the sentence
-	word     uint64 // hash at the start of the word
-	words    int    // words of the sentence before this one
-	length   int    // tokens since the start of the word
-	last     uint32 // the token before
+	v    *vocabulary
+	seed uint64
+	hash uint64 // of all tokens so far
 
-	pattern []slot // of the sentence; nil when it is to be chosen
-
-	unit   [longestUnit]byte // the word to write, with its mark
-	size   int
-	final  bool // the unit ends a sentence
-	astray bool // the tokens since the start of the word are not the unit's
+	pattern *sentence // of the sentence
+	bare    bool      // the sentence begins without a space
+	words   int       // words of the sentence before this one
+	unit    *unit     // the word to write
+	length  int       // tokens since the start of the word
+	astray  bool      // they are not the unit's
+	over    bool      // a sentence of ours has just ended, and the answer may
 }
 
 // prime starts the text after the given prompt.
-func (p *prose) prime(seed uint64, prompt []uint32) {
-	*p = prose{seed: mix(seed), sentence: firstHash, word: firstHash, hash: firstHash, last: endToken}
-	start := 0
-	for i, id := range prompt {
-		if p.advance(id) {
-			start = i + 1
+func (p *prose) prime(v *vocabulary, seed uint64, prompt []uint32) {
+	*p = prose{v: v, seed: mix(seed), hash: firstHash}
+	// What came before the last sentence counts by its hash alone. A sentence that
+	// ends the prompt is looked at, since it may be one of ours.
+	start, before := max(len(prompt)-1, 0), breaksOff
+	for ; start > 0; start-- {
+		if k := v.kind(prompt[start-1]); k >= ends {
+			before = k
+			break
 		}
 	}
-	p.choose()
-	for i, id := range prompt[start:] {
-		p.compare(i, id)
+	for _, id := range prompt[:start] {
+		p.hash = fold(p.hash, id)
+	}
+	p.begin(before)
+	for _, id := range prompt[start:] {
+		p.push(id)
 	}
 }
 
@@ -55,107 +53,89 @@ func (p *prose) prime(seed uint64, prompt []uint32) {
 // mayEnd is set; otherwise the text goes on. The token is not taken as written
 // until push is called with it.
 func (p *prose) next(mayEnd bool) uint32 {
-	switch {
-	case p.astray:
-		return ' '
-	case p.length < p.size:
-		return uint32(p.unit[p.length])
-	case p.final && mayEnd && mix(p.seed^p.word^endSalt)%100 < endPercent:
-		return endToken
-	default:
-		return ' '
+	if p.over && mayEnd && p.drawsEnd() {
+		return p.v.end
 	}
+	if p.astray {
+		p.words++
+		p.choose()
+	}
+	return p.unit.ids[p.length]
 }
 
 // push records that id follows.
 func (p *prose) push(id uint32) {
-	if p.advance(id) {
+	p.over = false
+	if !p.expects(id) && p.length > 0 && p.v.kind(id) == opens {
+		p.words++
 		p.choose()
-	} else {
-		p.compare(p.length-1, id)
 	}
-}
-
-// run appends up to n of the tokens that follow to dst, as far as they are sure to
-// be characters of one byte, and records them. It does what next and push do for
-// each, in less time.
-func (p *prose) run(dst []byte, n int) []byte {
-	for n > 0 && !p.astray {
-		if p.length == p.size && !p.final { // between two words
-			dst = append(dst, ' ')
-			n--
-			p.push(' ')
-			continue
-		}
-		rest := p.unit[p.length:min(p.size, p.length+n)]
-		h, ascii := p.hash, 0
-		for ascii < len(rest) && rest[ascii] < utf8.RuneSelf {
-			h = fold(h, uint32(rest[ascii]))
-			ascii++
-		}
-		if ascii == 0 {
-			break
-		}
-		dst = append(dst, rest[:ascii]...)
-		n -= ascii
-		p.hash, p.last = h, uint32(rest[ascii-1])
-		p.length += ascii
-	}
-	return dst
-}
-
-// advance folds id into the hash and reports whether a word starts after it.
-func (p *prose) advance(id uint32) bool {
+	expected := p.expects(id)
 	p.hash = fold(p.hash, id)
-	last := p.last
-	p.last = id
+	p.length++
 	switch {
-	case id >= 256, id == '\n', id == ' ' && (last == '.' || last == '?' || last == '!'):
-		p.sentence, p.words, p.pattern = p.hash, 0, nil
-	case id == ' ':
-		if p.length > 0 { // not one of several spaces
-			p.words++
+	case !expected:
+		p.astray = true
+		if k := p.v.kind(id); k >= ends {
+			p.begin(k)
 		}
-	default:
-		p.length++
-		return false
+	case p.length == len(p.unit.ids):
+		p.complete()
 	}
-	p.word, p.length = p.hash, 0
-	return true
 }
 
-// choose picks the word that starts here.
+// run appends words that follow to dst, of up to n tokens together, and records
+// them. It does what next and push do for each token, in less time, and stops where
+// the answer may end or something else than whole words is to be written.
+func (p *prose) run(dst []byte, n int) (out []byte, tokens int) {
+	for !p.astray && p.length == 0 && tokens+len(p.unit.ids) <= n && !(p.over && p.drawsEnd()) {
+		dst = append(dst, p.unit.text...)
+		tokens += len(p.unit.ids)
+		for _, id := range p.unit.ids {
+			p.hash = fold(p.hash, id)
+		}
+		p.over = false
+		p.complete()
+	}
+	return dst, tokens
+}
+
+// expects reports whether id is the next token of the word to write.
+func (p *prose) expects(id uint32) bool { return !p.astray && p.unit.ids[p.length] == id }
+
+// begin starts a sentence after a token of the given kind.
+func (p *prose) begin(after kind) {
+	p.pattern = &p.v.sentences[pick(p.seed^p.hash, len(p.v.sentences))]
+	p.bare, p.words = after == breaksOff, 0
+	p.choose()
+}
+
+// complete goes on after the last token of the unit.
+func (p *prose) complete() {
+	if p.words >= len(p.pattern.words)-1 {
+		p.begin(ends)
+		p.over = true
+		return
+	}
+	p.words++
+	p.choose()
+}
+
+// choose picks the word that starts here. Where a sentence has gone on for too long
+// it is a last one.
 func (p *prose) choose() {
-	if p.pattern == nil {
-		p.pattern = sentences[mix(p.seed^p.sentence)%uint64(len(sentences))]
+	units := p.pattern.words[min(p.words, len(p.pattern.words)-1)]
+	if p.bare && p.words == 0 {
+		units = p.pattern.first
 	}
-	at := p.words
-	if at >= len(p.pattern) {
-		at %= len(p.pattern)
-	}
-	s := &p.pattern[at]
-	p.size = copy(p.unit[:], s.words[mix(p.seed^p.word^wordSalt)%uint64(len(s.words))])
-	if p.words == 0 {
-		p.unit[0] -= 'a' - 'A'
-	}
-	if s.mark != 0 {
-		p.unit[p.size] = s.mark
-		p.size++
-	}
-	p.final = at == len(p.pattern)-1
-	p.astray = false
+	p.unit = &units[pick(p.seed^p.hash^wordSalt, len(units))]
+	p.length, p.astray = 0, false
 }
 
-// compare checks the i-th token of the word against the one chosen.
-func (p *prose) compare(i int, id uint32) {
-	p.astray = p.astray || i >= p.size || id != uint32(p.unit[i])
-}
+// drawsEnd reports whether the answer ends here if it may.
+func (p *prose) drawsEnd() bool { return pick(p.seed^p.hash^endSalt, 1000) < p.v.endPermille }
 
 const (
-	// endPercent is how often an answer ends after a sentence; sentences are
-	// some 55 bytes long, so that an answer has about 200.
-	endPercent = 28
-
 	firstHash = 0x51_7c_c1_b7_27_22_0a_95
 	wordSalt  = 0x8c_b9_2b_a7_2f_3d_8d_d7
 	endSalt   = 0x2d_35_8d_cc_aa_6c_78_a5
@@ -165,6 +145,12 @@ const (
 func fold(h uint64, id uint32) uint64 {
 	h = (h ^ uint64(id)) * 0x9e_37_79_b9_7f_4a_7c_15
 	return h ^ h>>29
+}
+
+// pick makes a number below n of x.
+func pick(x uint64, n int) int {
+	high, _ := bits.Mul64(mix(x), uint64(n))
+	return int(high)
 }
 
 // mix spreads the bits of x over the whole word.

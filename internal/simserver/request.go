@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stator-ai/stator/internal/engine"
+	"github.com/stator-ai/stator/internal/kv"
 	"github.com/stator-ai/stator/internal/openai"
 	"github.com/stator-ai/stator/internal/simengine"
 	"github.com/stator-ai/stator/internal/tokenize"
@@ -44,8 +45,9 @@ type request struct {
 	maxTokens   int // 0: up to the context length
 	minTokens   int
 	ignoreEOS   bool
-	stops       []stopString
-	includeStop bool
+	stopStrings []string
+	stops       *tokenize.Stops // the same made ready, nil for none
+	showEnd     bool            // the token that ends the answer is part of its text
 	seed        int64
 	hasSeed     bool
 
@@ -55,21 +57,17 @@ type request struct {
 	returnIDs bool
 	rank      int // -1: any
 
-	model   string // as asked for
-	adapter string // empty for none
-	salt    string // keeps its blocks apart
+	model   string           // as asked for
+	adapter string           // empty for none
+	salt    string           // keeps its blocks apart
+	hashing tokenize.Hashing // of its blocks, without a size where there is no cache
 	arrival time.Duration
 }
 
-// prompt is one prompt of a request.
+// prompt is one prompt of a request, and as many of its blocks as are known.
 type prompt struct {
-	ids []uint32
-}
-
-// appendText appends the prompt as text.
-func (p *prompt) appendText(dst []byte) []byte {
-	dst, _ = tokenize.Bytes{}.Decode(dst, p.ids) // the ids were checked
-	return dst
+	ids    []uint32
+	blocks []kv.Block
 }
 
 // fields reads the members of a body and keeps the first error.
@@ -180,8 +178,12 @@ func (s *Server) parseRequest(sc *scratch, w http.ResponseWriter, hr *http.Reque
 	}
 	*r = request{chat: chat, n: 1, model: model, adapter: adapter, prompts: r.prompts[:0]}
 	s.parseCommon(r, f)
+	r.hashing.Seed = kv.HashSeed(r.adapter, r.salt)
+	if s.cfg.Engine != nil {
+		r.hashing.Size = s.cfg.BlockSize
+	}
 	if chat {
-		s.parseChat(r, sc)
+		s.parseChat(r, f)
 	} else {
 		s.parseCompletion(r, f)
 	}
@@ -270,9 +272,12 @@ func (s *Server) parseCommon(r *request, f *fields) {
 	}
 	r.seed, r.hasSeed = f.integer("seed", math.MinInt64, math.MaxInt64)
 	r.ignoreEOS = f.boolean("ignore_eos", false)
-	r.includeStop = f.boolean("include_stop_str_in_output", false)
+	includeStop := f.boolean("include_stop_str_in_output", false)
+	r.showEnd = !f.boolean("skip_special_tokens", true) && includeStop
 	r.returnIDs = f.boolean("return_token_ids", false)
-	r.stops = f.stops()
+	if r.stopStrings = f.stops(); len(r.stopStrings) > 0 {
+		r.stops = tokenize.NewStops(r.stopStrings, includeStop)
+	}
 	if v := f.Get("cache_salt"); v.Present() {
 		var ok bool
 		if r.salt, ok = v.Text(); !ok {
@@ -284,9 +289,9 @@ func (s *Server) parseCommon(r *request, f *fields) {
 }
 
 // stops reads stop, which is a string or a list of them.
-func (f *fields) stops() []stopString {
+func (f *fields) stops() []string {
 	v := f.Get("stop")
-	var out []stopString
+	var out []string
 	add := func(v openai.Value) bool {
 		t, ok := v.Text()
 		if !ok || t == "" {
@@ -297,7 +302,7 @@ func (f *fields) stops() []stopString {
 			f.fail(badField("stop", "expected a non-empty string or an array of them, got %s", what))
 			return false
 		}
-		out = append(out, newStopString(t))
+		out = append(out, t)
 		return true
 	}
 	switch {
@@ -312,8 +317,7 @@ func (f *fields) stops() []stopString {
 	return out
 }
 
-func (s *Server) parseChat(r *request, sc *scratch) {
-	f := &sc.fields
+func (s *Server) parseChat(r *request, f *fields) {
 	if n, ok := f.integer("max_completion_tokens", 1, math.MaxInt32); ok {
 		r.maxTokens = int(n)
 	}
@@ -324,37 +328,42 @@ func (s *Server) parseChat(r *request, sc *scratch) {
 		}
 		r.top = int(n)
 	}
-	ids, err := sc.chatIDs()
+	p, err := s.chatPrompt(f, r.hashing)
 	if err != nil {
 		f.fail(err)
 		return
 	}
-	r.prompts = append(r.prompts, prompt{ids: ids})
+	r.prompts = append(r.prompts, p)
 }
 
-// chatIDs returns the prompt of a chat: its messages rendered, or the token ids
+// chatPrompt returns the prompt of a chat: its messages rendered, or the token ids
 // that kv_transfer_params brings along.
-func (sc *scratch) chatIDs() ([]uint32, *apiError) {
-	f := &sc.fields
-	sc.prompt.Reset()
-	err := tokenize.ChatML{}.Render(&sc.prompt, tokenize.Chat{
+func (s *Server) chatPrompt(f *fields, h tokenize.Hashing) (prompt, *apiError) {
+	transfer := f.object("kv_transfer_params")
+	given := transfer.Get("prompt_token_ids")
+	if given.Present() {
+		h.Size = 0
+	}
+	r, err := s.vocab.model.Chat(tokenize.Chat{
 		Messages:           f.Get("messages"),
 		Tools:              f.Get("tools"),
 		NoGenerationPrompt: !f.boolean("add_generation_prompt", true),
 		ContinueFinal:      f.boolean("continue_final_message", false),
-	})
+		ToolChoice:         f.Get("tool_choice"),
+		Documents:          f.Get("documents"),
+		ReasoningEffort:    f.Get("reasoning_effort"),
+		Kwargs:             f.Get("chat_template_kwargs"),
+		Template:           f.Get("chat_template"),
+	}, h)
 	if err != nil {
 		m := err.Error()
-		return nil, &apiError{status: http.StatusBadRequest, message: m, param: m[:max(0, strings.IndexAny(m, "[.:"))]}
+		return prompt{}, &apiError{status: http.StatusBadRequest, message: m, param: m[:max(0, strings.IndexAny(m, "[.:"))]}
 	}
-	transfer := f.object("kv_transfer_params")
-	if v := transfer.Get("prompt_token_ids"); v.Present() {
-		return tokenIDs("kv_transfer_params.prompt_token_ids", v)
+	if given.Present() {
+		ids, err := s.tokenIDs("kv_transfer_params.prompt_token_ids", given)
+		return prompt{ids: ids}, err
 	}
-	if sc.ids, err = sc.prompt.AppendIDs(sc.ids[:0], tokenize.Bytes{}); err != nil {
-		return nil, badField("messages", "%v", err)
-	}
-	return sc.ids, nil
+	return prompt{ids: r.IDs, blocks: r.Blocks}, nil
 }
 
 func (s *Server) parseCompletion(r *request, f *fields) {
@@ -365,20 +374,28 @@ func (s *Server) parseCompletion(r *request, f *fields) {
 	if n, ok := f.integer("logprobs", 0, maxTop); ok {
 		r.logprobs, r.top = true, int(n)
 	}
+	p := promptParser{server: s, bare: !f.boolean("add_special_tokens", true), hashing: r.hashing}
 	var err *apiError
-	if r.prompts, err = parsePrompts(f.Get("prompt")); err != nil {
+	if r.prompts, err = p.parse(f.Get("prompt")); err != nil {
 		f.fail(err)
 	}
 }
 
-// parsePrompts reads the four forms of a prompt: a string, strings, token ids,
+// promptParser reads the prompts of a completion.
+type promptParser struct {
+	server  *Server
+	bare    bool             // no tokens are put around a text
+	hashing tokenize.Hashing // of its blocks, without a size where there is no cache
+}
+
+// parse reads the four forms of a prompt: a string, strings, token ids,
 // lists of token ids. Special tokens may be spelled out in a string: whoever
 // calls this route writes the template.
-func parsePrompts(v openai.Value) ([]prompt, *apiError) {
+func (p *promptParser) parse(v openai.Value) ([]prompt, *apiError) {
 	switch v.Kind() {
 	case '"':
-		p, err := textPrompt("prompt", v)
-		return []prompt{p}, err
+		one, err := p.text("prompt", v)
+		return []prompt{one}, err
 	case '[':
 	default:
 		return nil, badField("prompt", "expected a string, strings, token ids or lists of token ids, got %s", got(v))
@@ -388,23 +405,23 @@ func parsePrompts(v openai.Value) ([]prompt, *apiError) {
 	i := 0
 	err := v.Elements(func(e openai.Value) bool {
 		path := fmt.Sprintf("prompt[%d]", i)
-		var p prompt
+		var one prompt
 		switch e.Kind() {
 		case '"':
-			p, bad = textPrompt(path, e)
+			one, bad = p.text(path, e)
 		case '[':
-			p.ids, bad = tokenIDs(path, e)
+			one.ids, bad = p.server.tokenIDs(path, e)
 		case '0':
 			if i == 0 {
-				p.ids, bad = tokenIDs("prompt", v)
-				out = append(out, p)
+				one.ids, bad = p.server.tokenIDs("prompt", v)
+				out = append(out, one)
 				return false
 			}
 			fallthrough
 		default:
 			bad = badField(path, "expected a string or token ids, got %s", got(e))
 		}
-		out = append(out, p)
+		out = append(out, one)
 		i++
 		return bad == nil && i <= maxChoices
 	})
@@ -419,7 +436,7 @@ func parsePrompts(v openai.Value) ([]prompt, *apiError) {
 	return out, nil
 }
 
-func textPrompt(path string, v openai.Value) (prompt, *apiError) {
+func (p *promptParser) text(path string, v openai.Value) (prompt, *apiError) {
 	t, ok := v.Text()
 	if !ok {
 		return prompt{}, badField(path, "invalid escape in string")
@@ -427,15 +444,15 @@ func textPrompt(path string, v openai.Value) (prompt, *apiError) {
 	if t == "" {
 		return prompt{}, badField(path, "expected at least one token")
 	}
-	ids, err := tokenize.Bytes{}.Encode(nil, []byte(t), true /* special */)
+	r, err := p.server.vocab.model.Complete([]byte(t), p.bare, p.hashing)
 	if err != nil {
 		return prompt{}, badField(path, "%v", err)
 	}
-	return prompt{ids: ids}, nil
+	return prompt{ids: r.IDs, blocks: r.Blocks}, nil
 }
 
 // tokenIDs reads a list of at least one token id.
-func tokenIDs(path string, v openai.Value) ([]uint32, *apiError) {
+func (s *Server) tokenIDs(path string, v openai.Value) ([]uint32, *apiError) {
 	if v.Kind() != '[' {
 		return nil, badField(path, "expected token ids, got %s", got(v))
 	}
@@ -443,8 +460,8 @@ func tokenIDs(path string, v openai.Value) ([]uint32, *apiError) {
 	var bad *apiError
 	err := v.Elements(func(e openai.Value) bool {
 		id, ok := e.Uint()
-		if !ok || id >= tokenize.BytesVocab {
-			bad = badField(fmt.Sprintf("%s[%d]", path, len(ids)), "expected a token id below %d, got %s", tokenize.BytesVocab, got(e))
+		if !ok || id >= uint64(s.vocab.size) {
+			bad = badField(fmt.Sprintf("%s[%d]", path, len(ids)), "expected a token id below %d, got %s", s.vocab.size, got(e))
 			return false
 		}
 		ids = append(ids, uint32(id))

@@ -14,6 +14,7 @@ import (
 // use.
 type Server struct {
 	cfg     Config
+	vocab   *vocabulary
 	created int64 // Unix seconds
 	began   time.Time
 	life    context.Context
@@ -41,7 +42,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	now := time.Now()
-	s := &Server{cfg: cfg, created: now.Unix(), began: now, ranks: make([]*rank, cfg.Ranks)}
+	s := &Server{cfg: cfg, vocab: cfg.Vocabulary.load(), created: now.Unix(), began: now, ranks: make([]*rank, cfg.Ranks)}
 	var model simengine.Config
 	if cfg.Engine != nil {
 		if model, err = cfg.model(); err != nil {

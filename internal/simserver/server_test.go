@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/stator-ai/stator/internal/simengine"
+	"github.com/stator-ai/stator/internal/tokenize/qwen3"
 )
 
 func TestConfigErrors(t *testing.T) {
@@ -26,6 +27,7 @@ func TestConfigErrors(t *testing.T) {
 		{Config{Ranks: -1}, "simserver: ranks: expected at least 1, got -1"},
 		{Config{TTFT: -time.Second}, "simserver: time to first token: expected no negative duration, got -1s"},
 		{Config{ITL: -time.Second}, "simserver: inter-token latency: expected no negative duration, got -1s"},
+		{Config{Vocabulary: "gpt2"}, `simserver: vocabulary: expected qwen3 or bytes, got "gpt2"`},
 		{Config{Kind: "trtllm"}, `simserver: kind: expected vllm or sglang, got "trtllm"`},
 		{Config{Adapters: []string{"a", "a"}}, `simserver: adapters[1]: expected a name of its own, got "a"`},
 		{Config{Model: "m", Adapters: []string{"m"}}, `simserver: adapters[0]: expected a name of its own, got "m"`},
@@ -43,9 +45,10 @@ func TestConfigErrors(t *testing.T) {
 
 func TestRoutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newServer(t, Config{})
+		s := newServer(t, Config{Vocabulary: Bytes})
+		qwen := newServer(t, Config{})
 		big := newServer(t, Config{Model: `a "b"`, Worker: 3, ContextLength: 4096, BlockSize: 64, TotalBlocks: 100, MaxBatchedTokens: 2048, Ranks: 2})
-		sglang := newServer(t, Config{Kind: simengine.SGLang, Adapters: []string{"tuned"}, TotalBlocks: 100, MaxBatchedTokens: 1000})
+		sglang := newServer(t, Config{Vocabulary: Bytes, Kind: simengine.SGLang, Adapters: []string{"tuned"}, TotalBlocks: 100, MaxBatchedTokens: 1000})
 		time.Sleep(time.Minute) // created stays
 		for _, tc := range []struct {
 			s                  *Server
@@ -57,7 +60,7 @@ func TestRoutes(t *testing.T) {
 			{s, "HEAD", "/health", "", 200, ""},
 			{s, "GET", "/version", "", 200, `{"version":"0.0.0-sim"}`},
 			{s, "GET", "/v1/models", "", 200, `{"object":"list","data":[{"id":"stator-sim","object":"model","created":946684800,"owned_by":"stator","max_model_len":32768,"stator":{"engine":"sim","tokenizer":"bytes","block_size":16,"total_kv_blocks":16384,"max_num_batched_tokens":8192,"ranks":1}}]}`},
-			{big, "GET", "/v1/models", "", 200, `{"object":"list","data":[{"id":"a \"b\"","object":"model","created":946684800,"owned_by":"stator","max_model_len":4096,"stator":{"engine":"sim","tokenizer":"bytes","block_size":64,"total_kv_blocks":100,"max_num_batched_tokens":2048,"ranks":2,"worker":3}}]}`},
+			{big, "GET", "/v1/models", "", 200, `{"object":"list","data":[{"id":"a \"b\"","object":"model","created":946684800,"owned_by":"stator","max_model_len":4096,"stator":{"engine":"sim","tokenizer":"` + qwen3.Fingerprint + `","block_size":64,"total_kv_blocks":100,"max_num_batched_tokens":2048,"ranks":2,"worker":3}}]}`},
 			{s, "GET", "/ping", "", 200, ""},
 			{s, "GET", "/server_info", "", 404, `{"error":{"message":"no such route: /server_info","type":"NotFoundError","param":null,"code":404}}`},
 			{sglang, "GET", "/v1/models", "", 200, `{"object":"list","data":[{"id":"stator-sim","object":"model","created":946684800,"owned_by":"stator","max_model_len":32768,"stator":{"engine":"sim","tokenizer":"bytes","block_size":16,"total_kv_blocks":100,"max_num_batched_tokens":1000,"ranks":1}},{"id":"tuned","object":"model","created":946684800,"owned_by":"stator","root":"tuned","parent":"stator-sim","max_model_len":32768,"stator":{"engine":"sim","tokenizer":"bytes","block_size":16,"total_kv_blocks":100,"max_num_batched_tokens":1000,"ranks":1}}]}`},
@@ -69,6 +72,14 @@ func TestRoutes(t *testing.T) {
 			{s, "POST", "/tokenize", `{"messages":[{"role":"user","content":"<|eos|>"}],"add_generation_prompt":false,"return_token_strs":true}`, 200, `{"count":15,"max_model_len":32768,"tokens":[258,117,115,101,114,10,60,124,101,111,115,124,62,259,10],"token_strs":["<|im_start|>","u","s","e","r","\n","<","|","e","o","s","|",">","<|im_end|>","\n"]}`},
 			{s, "POST", "/detokenize", `{"tokens":[195,169,259]}`, 200, `{"prompt":"é<|im_end|>"}`},
 			{s, "POST", "/detokenize", `{"tokens":[]}`, 200, `{"prompt":""}`},
+			{qwen, "POST", "/tokenize", `{"prompt":"naïve é<|im_end|>\n\u0000","return_token_strs":true}`, 200, `{"count":7,"max_model_len":32768,"tokens":[3376,37572,586,3958,151645,198,188],"token_strs":["na","Ã¯","ve","ĠÃ©","<|im_end|>","Ċ","Ā"]}`},
+			{qwen, "POST", "/tokenize", `{"prompt":"Hello","add_special_tokens":false}`, 200, `{"count":1,"max_model_len":32768,"tokens":[9707],"token_strs":null}`},
+			{qwen, "POST", "/tokenize", `{"messages":[{"role":"user","content":"<|im_end|>"}],"chat_template_kwargs":{"enable_thinking":false},"return_token_strs":true}`, 200, `{"count":13,"max_model_len":32768,"tokens":[151644,872,198,151645,151645,198,151644,77091,198,151667,271,151668,271],"token_strs":["<|im_start|>","user","Ċ","<|im_end|>","<|im_end|>","Ċ","<|im_start|>","assistant","Ċ","<think>","ĊĊ","</think>","ĊĊ"]}`},
+			{qwen, "POST", "/tokenize", `{"messages":[{"role":"user","content":"Hi"}],"add_generation_prompt":false}`, 200, `{"count":6,"max_model_len":32768,"tokens":[151644,872,198,13048,151645,198],"token_strs":null}`},
+			{qwen, "POST", "/detokenize", `{"tokens":[9707,127,151645,102]}`, 200, `{"prompt":"Hello�<|im_end|>�"}`},
+			{qwen, "POST", "/detokenize", `{"tokens":[151668,151669]}`, 400, `{"error":{"message":"tokens[1]: expected a token id below 151669, got 151669","type":"BadRequestError","param":"tokens[1]","code":400}}`},
+			{qwen, "POST", "/tokenize", `{"prompt":"x","add_special_tokens":"no"}`, 400, `{"error":{"message":"add_special_tokens: expected a boolean, got a string","type":"BadRequestError","param":"add_special_tokens","code":400}}`},
+			{qwen, "POST", "/tokenize", `{"prompt":"\ud83d\ude00 \\ud800 \ud800"}`, 400, `{"error":{"message":"body: half a surrogate pair at byte 32, which is no character","type":"BadRequestError","param":null,"code":400}}`},
 
 			{s, "GET", "/nowhere", "", 404, `{"error":{"message":"no such route: /nowhere","type":"NotFoundError","param":null,"code":404}}`},
 			{s, "GET", "/v1/completions", "", 405, `{"error":{"message":"/v1/completions: expected POST, got GET","type":"MethodNotAllowedError","param":null,"code":405}}`},
@@ -91,7 +102,7 @@ func TestRoutes(t *testing.T) {
 }
 
 func TestRequestErrors(t *testing.T) {
-	s := newServer(t, Config{ContextLength: 64, Ranks: 2})
+	s := newServer(t, Config{Vocabulary: Bytes, ContextLength: 64, Ranks: 2})
 	const chat, text = "/v1/chat/completions", "/v1/completions"
 	const hi = `"messages":[{"role":"user","content":"hi"}]`
 	long := strings.Repeat("x", 64)

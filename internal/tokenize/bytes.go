@@ -2,7 +2,10 @@ package tokenize
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
+
+	"github.com/stator-ai/stator/internal/kv"
 )
 
 // The special tokens of [Bytes]. Ids below 256 are the bytes themselves.
@@ -88,4 +91,39 @@ func (Bytes) Decode(dst []byte, ids []uint32) ([]byte, error) {
 		}
 	}
 	return dst, nil
+}
+
+// ByteModel is [Bytes] and [ChatML] as a [Model]. Nothing stands around a text, so
+// that one is the same bare or not. The zero value is ready.
+type ByteModel struct{}
+
+var _ Model = ByteModel{}
+
+// Fingerprint returns that of [Bytes].
+func (ByteModel) Fingerprint() string { return Bytes{}.Fingerprint() }
+
+// Chat implements [Model].
+func (m ByteModel) Chat(c Chat, h Hashing) (Result, error) {
+	var p Prompt
+	if err := (ChatML{}).Render(&p, c); err != nil {
+		return Result{}, err
+	}
+	ids, err := p.AppendIDs(nil, Bytes{})
+	if err != nil {
+		return Result{}, fmt.Errorf("messages: %w", err)
+	}
+	return m.result(ids, p.Text, h), nil
+}
+
+// Complete implements [Model]. It returns no error.
+func (m ByteModel) Complete(text []byte, _ bool, h Hashing) (Result, error) {
+	ids, err := Bytes{}.Encode(nil, text, true /* special */)
+	return m.result(ids, text, h), err
+}
+
+func (m ByteModel) result(ids []uint32, text []byte, h Hashing) Result {
+	return Result{
+		IDs: ids, Text: text, Fingerprint: m.Fingerprint(), Source: Local,
+		Blocks: kv.AppendBlocks(nil, h.Seed, ids, h.Size),
+	}
 }

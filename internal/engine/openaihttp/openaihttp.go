@@ -55,9 +55,13 @@ type Engine struct {
 	transport *http.Transport
 	chat      *url.URL // the two hot routes, resolved once
 	compl     *url.URL
+	tokenizer atomic.Int32 // the tokenizeStyle of its route
 }
 
-var _ engine.Engine = (*Engine)(nil)
+var (
+	_ engine.Engine    = (*Engine)(nil)
+	_ engine.Tokenizer = (*Engine)(nil)
+)
 
 // Normalize returns the canonical form of a base URL: lower-case scheme and
 // host, no default port, no trailing slash, no trailing /v1.
@@ -320,24 +324,30 @@ func (e *Engine) Identify(ctx context.Context) (*engine.Info, error) {
 	return info, nil
 }
 
+// maxDocument bounds the answers that are read as a whole.
+const maxDocument = 4 << 20
+
 // get fetches a small JSON document.
 func (e *Engine) get(ctx context.Context, path string) (status int, body []byte, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, below(e.base, path).String(), nil)
 	if err != nil {
 		return 0, nil, err
 	}
+	return e.fetch(req, maxDocument)
+}
+
+// fetch sends a request and reads the answer, up to limit bytes of it.
+func (e *Engine) fetch(req *http.Request, limit int64) (status int, body []byte, err error) {
 	if e.apiKey != "" {
 		req.Header.Set("Authorization", "Bearer "+e.apiKey)
 	}
 	resp, err := e.transport.RoundTrip(req)
-	if err != nil {
-		return 0, nil, fmt.Errorf("get %s: %w", req.URL, err)
+	if err == nil {
+		defer resp.Body.Close()
+		body, err = io.ReadAll(io.LimitReader(resp.Body, limit))
 	}
-	defer resp.Body.Close()
-	const limit = 4 << 20
-	body, err = io.ReadAll(io.LimitReader(resp.Body, limit))
 	if err != nil {
-		return 0, nil, fmt.Errorf("get %s: %w", req.URL, err)
+		return 0, nil, fmt.Errorf("%s %s: %w", strings.ToLower(req.Method), req.URL, err)
 	}
 	return resp.StatusCode, body, nil
 }

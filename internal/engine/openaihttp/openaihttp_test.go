@@ -13,6 +13,7 @@ import (
 	"github.com/stator-ai/stator/internal/engine/enginetest"
 	"github.com/stator-ai/stator/internal/openai"
 	"github.com/stator-ai/stator/internal/simserver"
+	"github.com/stator-ai/stator/internal/tokenize/qwen3"
 )
 
 func open(t *testing.T, url string) engine.Engine {
@@ -74,7 +75,7 @@ func TestIdentify(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []engine.Model{{ID: "m", Tokenizer: "bytes", ContextLength: 100, BlockSize: 16, TotalBlocks: 16384, MaxBatchedTokens: 8192, Ranks: 2}}
+	want := []engine.Model{{ID: "m", Tokenizer: qwen3.Fingerprint, ContextLength: 100, BlockSize: 16, TotalBlocks: 16384, MaxBatchedTokens: 8192, Ranks: 2}}
 	if diff := cmp.Diff(want, got.Models); diff != "" || got.Kind != "sim" {
 		t.Errorf("kind %s, models (-want +got):\n%s", got.Kind, diff)
 	}

@@ -613,6 +613,10 @@ users|unique(attribute='age')|map(attribute='name')|list
 [1,2,3,4,5]|batch(2)|list
 [1,2,3,4,5]|batch(2, 'x')|list
 [1,2,3,4,5]|slice(2)|list
+[1,2,3,4,5]|slice(2)|sort(reverse=true)
+[1,2,3,4,5]|batch(2, 9)|sort(reverse=true)|tojson
+'aAbB'|unique|sort(case_sensitive=true)
+[1,2,3]|map('default', 5)|sort(true)
 [1,2,3,4,5]|slice(3, 'x')|list
 users|groupby('age')
 (users|groupby('age'))[1].list|length

@@ -239,16 +239,17 @@ func (m *Model) Chat(c tokenize.Chat, h tokenize.Hashing) (tokenize.Result, erro
 	if err := m.Render(&p, c); err != nil {
 		return tokenize.Result{}, err
 	}
-	r, err := m.encodePrompt(&p, h)
+	r, err := m.EncodePrompt(&p, h)
 	if err != nil {
 		return tokenize.Result{}, fmt.Errorf("messages: %w", err)
 	}
 	return r, nil
 }
 
-// encodePrompt encodes what the template has written. Nearly always that is one
-// text; an engine that encodes the answer to be continued apart makes it two.
-func (m *Model) encodePrompt(p *tokenize.Prompt, h tokenize.Hashing) (tokenize.Result, error) {
+// EncodePrompt returns the tokens of what the template has written. Nearly always
+// that is one text; an engine that encodes the answer to be continued apart makes it
+// two.
+func (m *Model) EncodePrompt(p *tokenize.Prompt, h tokenize.Hashing) (tokenize.Result, error) {
 	if len(p.Segments) == 1 {
 		return m.Encode(p.Text, h)
 	}
@@ -262,7 +263,7 @@ func (m *Model) encodePrompt(p *tokenize.Prompt, h tokenize.Hashing) (tokenize.R
 	}, nil
 }
 
-// Encode returns the tokens of a text that a template has rendered.
+// Encode returns the tokens of a text, special tokens included.
 func (m *Model) Encode(text []byte, h tokenize.Hashing) (r tokenize.Result, err error) {
 	if m.cache != nil {
 		r, err = m.cache.Encode(text, h)
