@@ -17,10 +17,10 @@ const (
 	simConns     = 8
 	answerTokens = 64
 	streamedSim  = 32
-	// simLimit is the target: a simulated engine that takes no time parses, makes
-	// its answer up and writes it at this share of the rate of a handler that has
-	// the answer ready.
-	simLimit = 0.7
+	// simLimit is the target: a simulated engine that takes no time parses, renders
+	// and tokenizes the prompt, makes its answer up and writes it at this share of
+	// the rate of a handler that has the answer ready.
+	simLimit = 0.5
 )
 
 // measureSim compares a simulated engine that takes no time with a handler that
