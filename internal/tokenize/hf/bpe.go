@@ -1,7 +1,6 @@
 package hf
 
 import (
-	"bytes"
 	"fmt"
 	"math/bits"
 	"sync/atomic"
@@ -15,9 +14,8 @@ import (
 // use.
 type bpe struct {
 	vocab vocab
-	// pairs are the merges. Without any, the vocabulary itself is the list: the
-	// rank of a pair is the id of the token that the two make.
-	pairs pairTable
+	pairs pairTable // the merges
+	byID  bool      // they are the vocabulary: the rank of a pair is the id of the token that the two make
 
 	bytes        bool        // symbols are bytes, otherwise characters
 	complete     bool        // and every byte is a token
@@ -31,9 +29,7 @@ type bpe struct {
 	// bits per id, known and true. It saves merging for most words.
 	whole []atomic.Uint32
 
-	mark    []byte        // how a word begins, ▁, where pieces are cut before it
-	noCut   map[rune]bool // characters after which they are not
-	noCutAt [128]bool     // the same for ASCII
+	joins *joins // says where pieces can be cut; nil for nowhere
 }
 
 // pairTable maps pairs of ids to their rank and the id they merge to. It is a hash
@@ -114,62 +110,97 @@ func (m *bpe) finish() {
 	m.whole = make([]atomic.Uint32, (2*m.vocab.size()+31)/32)
 }
 
-// allowCuts makes pieces be cut before word marks where no token spans the cut, so
-// that a whole segment does not have to be merged as one word. With every token
-// known, a merge across the cut would have to be one of them.
-func (m *bpe) allowCuts(mark string) {
-	if m.bytes || m.ignoreMerges || m.vocab.lookup([]byte(mark)) == none {
-		return
+// allowCuts makes pieces be cut where no token spans the cut, so that a whole segment
+// does not have to be merged as one word: a merge across it would make such a token.
+// They are cut before the word mark, and where every character is known, by itself or
+// by its bytes, anywhere.
+func (m *bpe) allowCuts(mark rune) {
+	if m.bytes || m.ignoreMerges || m.unk == none || m.vocab.lookup([]byte(string(mark))) == none {
+		return // a character that is dropped makes neighbours of those beside it
 	}
-	if m.unk == none { // a character that is dropped makes neighbours of those beside it
-		return
-	}
-	m.mark, m.noCut = []byte(mark), make(map[rune]bool)
+	m.joins = &joins{mark: mark, anywhere: m.bytesStandAlone()}
 	for i := range uint32(m.vocab.len()) {
-		t := m.vocab.at(i)
-		for at := 1; at < len(t); at++ {
-			n := bytes.Index(t[at:], m.mark)
-			if n < 0 {
-				break
+		last := rune(-1)
+		for _, r := range string(m.vocab.at(i)) {
+			if last >= 0 {
+				m.joins.add(last, r)
 			}
-			at += n
-			if before, _ := utf8.DecodeLastRune(t[:at]); !bytes.HasSuffix(t[:at], m.mark) {
-				m.noCut[before] = true
-				if before < utf8.RuneSelf {
-					m.noCutAt[before] = true
-				}
-			}
+			last = r
 		}
 	}
 }
+
+// bytesStandAlone reports whether every character that is no token is bytes, and
+// these never merge.
+func (m *bpe) bytesStandAlone() bool {
+	isByte := make(map[uint32]bool, len(m.byteID))
+	for _, id := range m.byteID {
+		if !m.fallback || id == none {
+			return false
+		}
+		isByte[id] = true
+	}
+	for _, p := range m.pairs.slots {
+		if p.key != 0 && (isByte[uint32((p.key-1)>>32)] || isByte[uint32(p.key-1)]) {
+			return false
+		}
+	}
+	return true
+}
+
+// joins is the set of neighbours that stand beside each other in some token. Between
+// two others a piece can be cut: no merge spans the place. It may hold more pairs
+// than there are, which costs a cut and nothing else.
+type joins struct {
+	mark     rune // how a word begins
+	anywhere bool // cut not only before marks
+	ascii    [128][2]uint64
+	other    [1 << 15]uint64 // bits by the hash of a pair that is not ASCII
+}
+
+func (j *joins) add(a, b rune) {
+	if a|b < utf8.RuneSelf {
+		j.ascii[a][b>>6] |= 1 << (b & 63)
+		return
+	}
+	h := joinHash(a, b)
+	j.other[h>>6] |= 1 << (h & 63)
+}
+
+func (j *joins) has(a, b rune) bool {
+	if a|b < utf8.RuneSelf {
+		return j.ascii[a&127][b>>6&1]>>(b&63)&1 != 0
+	}
+	h := joinHash(a, b)
+	return j.other[h>>6]>>(h&63)&1 != 0
+}
+
+func joinHash(a, b rune) uint64 {
+	return (uint64(a)<<32 | uint64(b)) * 0x9e3779b97f4a7c15 >> (64 - 21)
+}
+
+// cuts reports whether a piece can be cut between two neighbours.
+func (j *joins) cuts(a, b rune) bool { return (j.anywhere || b == j.mark) && !j.has(a, b) }
 
 // encode appends the ids of a piece, word by word where it can be cut.
 func (m *bpe) encode(dst []uint32, piece []byte, s *state) []uint32 {
-	if m.mark == nil {
+	if m.joins == nil {
 		return m.word(dst, piece, 0, len(piece), s)
 	}
-	start := 0
-	for at := len(m.mark); ; {
-		n := bytes.Index(piece[min(at, len(piece)):], m.mark)
-		if n < 0 {
-			return m.word(dst, piece, start, len(piece), s)
+	start, last := 0, rune(-1)
+	for i := 0; i < len(piece); {
+		r, n := rune(piece[i]), 1
+		if r >= utf8.RuneSelf {
+			r, n = utf8.DecodeRune(piece[i:])
 		}
-		at += n
-		if at > start && !bytes.HasSuffix(piece[start:at], m.mark) && m.cutAfter(piece[:at]) {
-			dst = m.word(dst, piece, start, at, s)
-			start = at
+		if last >= 0 && m.joins.cuts(last, r) {
+			dst = m.word(dst, piece, start, i, s)
+			start = i
 		}
-		at += len(m.mark)
+		last = r
+		i += n
 	}
-}
-
-// cutAfter reports whether a piece can be cut after text, before a mark.
-func (m *bpe) cutAfter(text []byte) bool {
-	if b := text[len(text)-1]; b < utf8.RuneSelf {
-		return !m.noCutAt[b]
-	}
-	before, _ := utf8.DecodeLastRune(text)
-	return !m.noCut[before]
+	return m.word(dst, piece, start, len(piece), s)
 }
 
 // word appends the ids of text[i:j], which is not to be cut any further.

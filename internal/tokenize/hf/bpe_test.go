@@ -104,8 +104,18 @@ func TestNaive(t *testing.T) {
 		m := toy.model()
 		cut := toy.model()
 		cut.unk = 0
-		cut.allowCuts("▁")
-		var s, s2 state
+		cut.allowCuts('▁')
+		known := toy
+		for b := range 256 { // every character is known by its bytes
+			known.vocab = append(known.vocab[:len(known.vocab):len(known.vocab)], fmt.Sprintf("<0x%02X>", b))
+		}
+		anywhere := known.model()
+		anywhere.unk, anywhere.fallback = 0, true
+		anywhere.allowCuts('▁')
+		if cut.joins.anywhere || !anywhere.joins.anywhere {
+			t.Fatalf("cuts anywhere: %t and %t, expected false and true", cut.joins.anywhere, anywhere.joins.anywhere)
+		}
+		var s, s2, s3 state
 		for range 60 {
 			w := randomWord(r, append(alphabet, "x"), 12)
 			if r.IntN(6) == 0 {
@@ -122,6 +132,9 @@ func TestNaive(t *testing.T) {
 			}
 			if got := cut.encode(nil, []byte(w), &s2); !strings.Contains(w, "x") && !slices.Equal(got, want) {
 				t.Fatalf("seed %d: %q with cuts: got %d, want %d", seed, w, got, want)
+			}
+			if got := anywhere.encode(nil, []byte(w), &s3); !strings.Contains(w, "x") && !slices.Equal(got, want) {
+				t.Fatalf("seed %d: %q with cuts anywhere: got %d, want %d", seed, w, got, want)
 			}
 		}
 	}
@@ -145,7 +158,7 @@ func TestConcat(t *testing.T) {
 		}
 		tried++
 		c := *m
-		c.pairs = pairTable{}
+		c.pairs, c.byID = pairTable{}, true
 		var s state
 		for range 50 {
 			w := randomWord(r, alphabet, 2*shortWord)

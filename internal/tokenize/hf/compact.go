@@ -127,7 +127,7 @@ func ReadCompact(data []byte) (*Tokenizer, error) {
 	if _, err := hex.DecodeString(h.Fingerprint); err != nil || h.Tokens < 0 || h.Tokens > len(rest) {
 		return nil, errors.New("header: not one of this form")
 	}
-	m := &bpe{bytes: true, unk: none}
+	m := &bpe{bytes: true, byID: true, unk: none}
 	m.vocab.ends = make([]uint32, h.Tokens)
 	end := uint64(0)
 	for i := range m.vocab.ends {

@@ -2,6 +2,7 @@ package hf
 
 import (
 	"strings"
+	"unicode/utf8"
 
 	"github.com/stator-ai/stator/internal/tokenize"
 	"github.com/stator-ai/stator/internal/tokenize/split"
@@ -60,7 +61,7 @@ func (t *Tokenizer) softRules() split.Cut {
 	switch {
 	case !t.plain:
 		return 0
-	case t.bpe != nil && t.bpe.mark != nil && t.marksSpaces: // pieces are cut before marks anyway
+	case t.bpe != nil && t.bpe.joins != nil && t.marksSpaces: // pieces are cut before marks anyway
 		return split.CutLetterSpaceLetter
 	default:
 		return t.plan.SafeCuts()
@@ -69,7 +70,14 @@ func (t *Tokenizer) softRules() split.Cut {
 
 // softAt reports whether text can be cut before its i-th byte, by the rules.
 func (t *Tokenizer) softAt(text []byte, i int) bool {
-	return t.soft.At(text, i) && (t.bpe == nil || t.bpe.mark == nil || t.bpe.cutAfter(text[:i]))
+	if !t.soft.At(text, i) {
+		return false
+	}
+	if t.bpe == nil || t.bpe.joins == nil {
+		return true
+	}
+	before, _ := utf8.DecodeLastRune(text[:i])
+	return t.bpe.joins.cuts(before, t.bpe.joins.mark)
 }
 
 // overlapped reports whether a token of the first pass can begin inside s and end

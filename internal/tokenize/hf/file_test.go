@@ -65,6 +65,7 @@ func TestBrokenFiles(t *testing.T) {
 func TestModelWithoutType(t *testing.T) {
 	for _, tc := range []struct{ model, text, want string }{
 		{`{"vocab":{"a":0,"b":1,"ab":2},"merges":["a b"]}`, "ab", "[2]"},
+		{`{"vocab":{"a":0,"b":1,"ab":2},"merges":[]}`, "abba", "[0 1 1 0]"},
 		{`{"vocab":{"[UNK]":0,"a":1,"##b":2},"continuing_subword_prefix":"##","max_input_chars_per_word":100,"unk_token":"[UNK]"}`, "ab", "[1 2]"},
 		{`{"vocab":[["<unk>",0],["a",-1],["b",-1]],"unk_id":0}`, "ab", "[1 2]"},
 		{`{"vocab":{"ab":0,"?":1},"unk_token":"?"}`, "abc", "[1]"},

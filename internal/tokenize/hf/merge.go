@@ -25,7 +25,7 @@ func (m *bpe) runShort(dst []uint32, piece []byte, s *state) []uint32 {
 	var best [shortWord]uint64
 	ids, starts := s.ids, s.starts
 	n := len(ids)
-	concat := m.pairs.n == 0
+	concat := m.byID
 	for i := range n - 1 {
 		if concat {
 			best[i] = m.joined(piece[starts[i]:starts[i+2]])
@@ -83,11 +83,81 @@ type link struct {
 	val        uint64
 }
 
-// runLong keeps the candidates in a heap: n log n for any text.
-func (m *bpe) runLong(dst []uint32, piece []byte, s *state) []uint32 {
+// sweepShare is the share of symbols that a sweep must merge for another to follow.
+const sweepShare = 16
+
+// sweep merges all places of the best pair in one go, from left to right, as long as
+// that shortens the piece a good deal. It is what a run of one character needs, and
+// each sweep takes a share off, so that all of them together are linear.
+func (m *bpe) sweep(piece []byte, s *state) {
 	ids, starts := s.ids, s.starts
 	n := len(ids)
-	concat := m.pairs.n == 0
+	concat := m.byID
+	value := func(left, right uint32, start, end int) uint64 {
+		if concat {
+			return m.joined(piece[starts[start]:starts[end]])
+		}
+		return m.pairs.get(left, right)
+	}
+	s.heap = slices.Grow(s.heap[:0], n)[:n]
+	vals := s.heap // of each symbol with the next
+	for i := range n - 1 {
+		vals[i] = value(ids[i], ids[i+1], i, i+2)
+	}
+	vals[n-1] = noMerge
+	for {
+		best := slices.Min(vals[:n])
+		if best == noMerge {
+			break
+		}
+		to, before := 0, n
+		for from := 0; from < before; to++ {
+			if vals[from] != best {
+				ids[to], vals[to] = ids[from], vals[from]
+				if concat {
+					starts[to] = starts[from]
+				}
+				from++
+				continue
+			}
+			ids[to], vals[to] = uint32(best), noMerge
+			if concat {
+				starts[to] = starts[from]
+			}
+			from += 2
+			n--
+			next := best
+			if to > 0 {
+				vals[to-1] = value(ids[to-1], ids[to], to-1, from)
+				next = min(next, vals[to-1])
+			}
+			if from < before {
+				vals[to] = value(ids[to], ids[from], to, from+1)
+				next = min(next, vals[to])
+			}
+			if next < best { // the new token has a pair that comes first
+				best = noMerge - 1
+			}
+		}
+		if concat {
+			starts[n] = starts[before]
+		}
+		if n < 2 || before-n < before/sweepShare {
+			break
+		}
+	}
+	s.ids = ids[:n]
+	if concat {
+		s.starts = starts[:n+1]
+	}
+}
+
+// runLong keeps the candidates in a heap: n log n for any text.
+func (m *bpe) runLong(dst []uint32, piece []byte, s *state) []uint32 {
+	m.sweep(piece, s)
+	ids, starts := s.ids, s.starts
+	n := len(ids)
+	concat := m.byID
 	s.links = slices.Grow(s.links[:0], n)[:n]
 	links := s.links
 	value := func(i int32) uint64 {

@@ -62,7 +62,7 @@ func (t *Tokenizer) loadBPE(f *modelFile) error {
 		return fmt.Errorf("merges: %w", err)
 	}
 	m.finish()
-	m.allowCuts("▁")
+	m.allowCuts('▁')
 	t.bpe = m
 	return nil
 }

@@ -19,7 +19,7 @@ import (
 // text is split, so the pattern is given, and so are the special tokens, with their
 // ids. The fingerprint covers all three.
 func ParseTiktoken(data []byte, pattern string, added []AddedToken) (*Tokenizer, error) {
-	m := &bpe{bytes: true, unk: none, ignoreMerges: true}
+	m := &bpe{bytes: true, byID: true, unk: none, ignoreMerges: true}
 	line := 0
 	for rest := data; len(rest) > 0; {
 		line++

@@ -369,7 +369,7 @@ func (t *Tokenizer) pieces(dst []uint32, text []byte, first bool, s *state) []ui
 	if t.next != nil && t.bpe != nil {
 		for i := 0; i < len(text); {
 			j := t.next(text, i)
-			if t.bpe.mark == nil {
+			if t.bpe.joins == nil {
 				dst = t.bpe.word(dst, text, i, j, s)
 			} else {
 				dst = t.bpe.encode(dst, text[i:j], s)
