@@ -142,11 +142,6 @@ func filterIndent(st *state, v Value, a []Value) (Value, error) {
 			return nil, err
 		}
 	}
-	if _, safe := v.(markup); safe {
-		if _, str := a[0].(string); str {
-			by = a[0].(string) // marked safe, not escaped
-		}
-	}
 	first, err := flag(st, a[1])
 	if err != nil {
 		return nil, err
