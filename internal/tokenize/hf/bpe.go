@@ -29,7 +29,8 @@ type bpe struct {
 	// bits per id, known and true. It saves merging for most words.
 	whole []atomic.Uint32
 
-	joins *joins // says where pieces can be cut; nil for nowhere
+	joins  *joins     // says where pieces of characters can be cut; nil for nowhere
+	beside *bytePairs // the bytes that stand beside each other in tokens, if the model is complete
 }
 
 // pairTable maps pairs of ids to their rank and the id they merge to. It is a hash
@@ -106,6 +107,12 @@ func (m *bpe) finish() {
 	m.complete = m.bytes
 	for _, id := range m.byteID {
 		m.complete = m.complete && id != none
+	}
+	if m.complete {
+		m.beside = new(bytePairs)
+		for i := range uint32(m.vocab.len()) {
+			m.beside.addAll(m.vocab.at(i))
+		}
 	}
 	m.whole = make([]atomic.Uint32, (2*m.vocab.size()+31)/32)
 }

@@ -149,7 +149,11 @@ func TestConcat(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		toy := randomToy(r, alphabet, 12, false)
 		m := toy.model()
-		m.bytes, m.complete = true, true
+		m.bytes = true
+		m.complete, m.beside = true, new(bytePairs)
+		for _, v := range toy.vocab {
+			m.beside.addAll([]byte(v))
+		}
 		for b := range m.byteID {
 			m.byteID[b] = m.vocab.lookup([]byte{byte(b)})
 		}

@@ -6,8 +6,36 @@ import "slices"
 // at all of them. Few words are longer, and those take a heap.
 const shortWord = 64
 
-// run merges the symbols of a piece and appends what is left.
+// run merges the symbols of a piece and appends what is left. A long piece of bytes
+// is merged in parts, cut where no token has the two bytes side by side.
 func (m *bpe) run(dst []uint32, piece []byte, s *state) []uint32 {
+	if len(piece) <= shortWord || !m.complete {
+		return m.runPart(dst, piece, s)
+	}
+	start := 0
+	for i := 1; i < len(piece); i++ {
+		if !m.beside.has(piece[i-1], piece[i]) {
+			dst = m.runPart(dst, piece[start:i], s)
+			start = i
+		}
+	}
+	return m.runPart(dst, piece[start:], s)
+}
+
+// bytePairs is a set of pairs of bytes.
+type bytePairs [256][4]uint64
+
+func (p *bytePairs) has(a, b byte) bool { return p[a][b>>6]>>(b&63)&1 != 0 }
+
+// addAll adds the neighbours in text.
+func (p *bytePairs) addAll(text []byte) {
+	for i := 1; i < len(text); i++ {
+		b := text[i]
+		p[text[i-1]][b>>6] |= 1 << (b & 63)
+	}
+}
+
+func (m *bpe) runPart(dst []uint32, piece []byte, s *state) []uint32 {
 	m.symbols(piece, s)
 	switch n := len(s.ids); {
 	case n < 2:

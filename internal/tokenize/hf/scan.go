@@ -253,6 +253,10 @@ func (s *scanner) id() (uint32, error) {
 	return uint32(n), nil
 }
 
+// structure tells the bytes that say where a value ends from others: 1 opens, 2
+// closes, 3 begins a string.
+var structure = [256]uint8{'{': 1, '[': 1, '}': 2, ']': 2, '"': 3}
+
 // raw takes any value and returns it as it is written. It finds its end and leaves
 // it to others to look at what is inside.
 func (s *scanner) raw() ([]byte, error) {
@@ -263,18 +267,20 @@ func (s *scanner) raw() ([]byte, error) {
 		return s.data[start:s.at], err
 	}
 	depth := 0
-	for i := s.at; i < len(s.data); i++ {
-		switch s.data[i] {
-		case '{', '[':
+	data := s.data
+	for i := s.at; i < len(data); i++ {
+		switch structure[data[i]] {
+		case 0:
+		case 1:
 			depth++
-		case '}', ']':
+		case 2:
 			if depth--; depth == 0 {
 				s.at = i + 1
-				return s.data[start:s.at], nil
+				return data[start:s.at], nil
 			}
-		case '"':
-			for i++; i < len(s.data) && s.data[i] != '"'; i++ {
-				if s.data[i] == '\\' {
+		default:
+			for i++; i < len(data) && data[i] != '"'; i++ {
+				if data[i] == '\\' {
 					i++
 				}
 			}

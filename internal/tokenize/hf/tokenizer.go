@@ -20,6 +20,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/stator-ai/stator/internal/tokenize"
@@ -96,20 +97,19 @@ func Open(path string) (*Tokenizer, error) {
 // those that this one has already do not count. Errors name the member at fault. The
 // fingerprint is the SHA-256 of data, and of the extra tokens if there are any.
 func Parse(data []byte, extra ...AddedToken) (*Tokenizer, error) {
+	h := sha256.New()
+	var hashed sync.WaitGroup
+	hashed.Go(func() { h.Write(data) })
+	defer hashed.Wait()
 	f, err := parseFile(data)
 	if err != nil {
 		return nil, err
 	}
-	h := sha256.New()
-	h.Write(data)
 	extra = slices.DeleteFunc(slices.Clone(extra), func(e AddedToken) bool {
 		return slices.ContainsFunc(f.added, func(a AddedToken) bool { return a.Content == e.Content })
 	})
-	if len(extra) > 0 {
-		fmt.Fprintf(h, "\n%+v", extra)
-		f.added = append(f.added, extra...)
-	}
-	t := &Tokenizer{fingerprint: hex.EncodeToString(h.Sum(nil))}
+	f.added = append(f.added, extra...)
+	t := new(Tokenizer)
 	if err := t.components(f); err != nil {
 		return nil, err
 	}
@@ -117,6 +117,11 @@ func Parse(data []byte, extra ...AddedToken) (*Tokenizer, error) {
 		return nil, fmt.Errorf("model: %w", err)
 	}
 	t.setAdded(t.giveIDs(f.added), t.plan.ByteLevel())
+	hashed.Wait()
+	if len(extra) > 0 {
+		fmt.Fprintf(h, "\n%+v", extra)
+	}
+	t.fingerprint = hex.EncodeToString(h.Sum(nil))
 	return t, nil
 }
 
