@@ -299,9 +299,9 @@ func measureBuiltIn(r *report, p *passages) error {
 // The chat that goes through the prefix cache: what an agent is told and given to
 // begin with, and turns of a question and an answer each.
 const (
-	chatTurns   = 20
-	chatOpening = 40_000
-	chatTurn    = 3_000
+	chatTurns   = 50
+	chatOpening = 8_000
+	chatTurn    = 2_000
 	chatRepeats = 5
 )
 

@@ -19,6 +19,7 @@ type bpe struct {
 
 	bytes        bool        // symbols are bytes, otherwise characters
 	complete     bool        // and every byte is a token
+	asciiID      [128]uint32 // the token of a character
 	byteID       [256]uint32 // the token of a byte: the symbol, or what stands in for a missing character
 	fallback     bool        // all bytes of a missing character stand in for it
 	unk          uint32      // stands in for it otherwise; none: it is dropped
@@ -38,6 +39,9 @@ type bpe struct {
 type pairTable struct {
 	slots []pair
 	n     int
+	// maybe has a bit set for each pair, by its hash. Most pairs that are asked for
+	// are none, and this fits into a cache of the processor where slots does not.
+	maybe []uint64
 }
 
 type pair struct {
@@ -50,18 +54,36 @@ const noMerge = ^uint64(0)
 
 // newPairTable returns a table for about n pairs.
 func newPairTable(n int) pairTable {
-	return pairTable{slots: make([]pair, 1<<bits.Len(uint(max(n+n/2, 8)-1)))}
+	size := 1 << bits.Len(uint(max(n+n/2, 8)-1))
+	return pairTable{slots: make([]pair, size), maybe: make([]uint64, max(size*maybeBits/64, 1))}
 }
+
+// maybeBits is the number of bits in maybe for each slot.
+const maybeBits = 4
 
 // grow doubles the table.
 func (t *pairTable) grow() {
 	old := t.slots
 	t.slots = make([]pair, 2*len(old))
+	t.maybe = make([]uint64, max(len(t.slots)*maybeBits/64, 1))
 	for _, p := range old {
 		if p.key != 0 {
 			*t.slot(p.key) = p
+			t.note(p.key)
 		}
 	}
+}
+
+// note sets the bit of a key.
+func (t *pairTable) note(key uint64) {
+	at, bit := t.bit(key)
+	t.maybe[at] |= bit
+}
+
+// bit returns the place of a key's bit in maybe.
+func (t *pairTable) bit(key uint64) (at uint64, bit uint64) {
+	h := key * 0x9e3779b97f4a7c15 >> 20
+	return h / 64 & uint64(len(t.maybe)-1), 1 << (h & 63)
 }
 
 func (t *pairTable) slot(key uint64) *pair {
@@ -86,10 +108,15 @@ func (t *pairTable) add(left, right, rank, merged uint32) {
 		}
 	}
 	*s = pair{key, uint64(rank)<<32 | uint64(merged)}
+	t.note(key)
 }
 
 func (t *pairTable) get(left, right uint32) uint64 {
-	if s := t.slot(uint64(left)<<32 | uint64(right) + 1); s.key != 0 {
+	key := uint64(left)<<32 | uint64(right) + 1
+	if at, bit := t.bit(key); t.maybe[at]&bit == 0 {
+		return noMerge
+	}
+	if s := t.slot(key); s.key != 0 {
 		return s.val
 	}
 	return noMerge
@@ -103,6 +130,9 @@ func (m *bpe) finish() {
 		} else {
 			m.byteID[b] = m.vocab.lookup(fmt.Appendf(nil, "<0x%02X>", b))
 		}
+	}
+	for c := range m.asciiID {
+		m.asciiID[c] = m.vocab.lookup([]byte{byte(c)})
 	}
 	m.complete = m.bytes
 	for _, id := range m.byteID {
@@ -218,13 +248,13 @@ func (m *bpe) word(dst []uint32, text []byte, i, j int, s *state) []uint32 {
 	if i == j {
 		return dst
 	}
-	dst, slot, ok := s.words.get(dst, text, i, j)
+	dst, ok := s.words.get(dst, text, i, j, 0)
 	if ok {
 		return dst
 	}
 	n := len(dst)
 	dst = m.merge(dst, text[i:j], s)
-	s.words.put(slot, text, i, j, dst[n:])
+	s.words.put(text, i, j, 0, dst[n:])
 	return dst
 }
 
@@ -269,9 +299,12 @@ func (m *bpe) symbols(piece []byte, s *state) {
 	pending := false // an unk that is not written yet: more may join it
 	for i, n := 0, 1; i < len(piece); i += n {
 		id := none
-		if m.bytes {
-			id = m.byteID[piece[i]]
-		} else {
+		switch b := piece[i]; {
+		case m.bytes:
+			id = m.byteID[b]
+		case b < utf8.RuneSelf:
+			id, n = m.asciiID[b], 1
+		default:
 			_, n = utf8.DecodeRune(piece[i:])
 			id = m.vocab.lookup(piece[i : i+n])
 		}

@@ -40,7 +40,7 @@ func Compact(data []byte) ([]byte, error) {
 	if err := t.rankedByID(); err != nil {
 		return nil, err
 	}
-	f, err := parseFile(data)
+	f, err := parseFile(data, nil)
 	if err != nil {
 		return nil, err
 	}

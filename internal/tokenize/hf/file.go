@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // file is a tokenizer.json, its members checked but not yet understood.
@@ -30,11 +31,17 @@ type modelFile struct {
 	IgnoreMerges  bool     `json:"ignore_merges"`
 	MaxInputChars *int     `json:"max_input_chars_per_word"`
 
-	vocab, merges []byte
+	vocab, merges []byte // nil when they have been read already
+	read          bool   // the vocabulary has
 }
 
-// parseFile takes a tokenizer.json apart. The result refers to data.
-func parseFile(data []byte) (*file, error) {
+// reader reads the large members of a model, vocab and merges, as they are met. It
+// returns false if it cannot yet, for want of something that comes later.
+type reader func(f *file, kind, member string, s *scanner) (bool, error)
+
+// parseFile takes a tokenizer.json apart. The result refers to data. Large members are
+// given to read, if it is not nil, so that they are gone through once.
+func parseFile(data []byte, read reader) (*file, error) {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	s := scanner{data: data}
 	var f file
@@ -59,7 +66,7 @@ func parseFile(data []byte) (*file, error) {
 			f.decoder, err = s.raw()
 		case "model":
 			found = true
-			err = f.model.parse(&s)
+			err = f.parseModel(&s, read)
 		default: // truncation and padding too: they clip prompts
 			return s.skip(1)
 		}
@@ -97,11 +104,23 @@ func (s *scanner) addedTokens(dst *[]AddedToken) error {
 	})
 }
 
-// parse takes the model member apart.
-func (m *modelFile) parse(s *scanner) error {
+// parseModel takes the model member apart.
+func (f *file) parseModel(s *scanner, read reader) error {
+	m := &f.model
 	small := []byte{'{'}
 	err := s.object(func(key []byte) error {
 		name := string(key)
+		large := name == "vocab" || name == "merges"
+		if large && read != nil {
+			var head struct {
+				Type string `json:"type"`
+			}
+			if json.Unmarshal(append(slices.Clip(small), '}'), &head) == nil {
+				if done, err := read(f, head.Type, name, s); done || err != nil {
+					return err
+				}
+			}
+		}
 		raw, err := s.raw()
 		switch {
 		case err != nil:
@@ -125,7 +144,7 @@ func (m *modelFile) parse(s *scanner) error {
 	if err := json.Unmarshal(append(small, '}'), m); err != nil {
 		return err
 	}
-	if m.vocab == nil {
+	if m.vocab == nil && !m.read {
 		return errors.New("vocab: expected an object, got nothing")
 	}
 	if m.Type == "" { // old files leave it out
@@ -151,10 +170,9 @@ func mustJSON(s string) []byte {
 	return b
 }
 
-// scanVocab calls add for each token of a vocabulary that is an object.
-func scanVocab(raw []byte, add func(token []byte, id uint32) error) error {
-	s := scanner{data: raw}
-	err := s.object(func(key []byte) error {
+// vocab calls add for each token of a vocabulary that is an object.
+func (s *scanner) vocab(add func(token []byte, id uint32) error) error {
+	return s.object(func(key []byte) error {
 		// Keys with escapes lie in a buffer that the id does not touch.
 		id, err := s.id()
 		if err != nil {
@@ -162,18 +180,13 @@ func scanVocab(raw []byte, add func(token []byte, id uint32) error) error {
 		}
 		return add(key, id)
 	})
-	if err != nil {
-		return err
-	}
-	return s.end()
 }
 
-// scanMerges calls add for each merge, which is written as "a b" or as ["a", "b"].
-func scanMerges(raw []byte, add func(rank int, left, right []byte) error) error {
-	s := scanner{data: raw}
+// merges calls add for each merge, which is written as "a b" or as ["a", "b"].
+func (s *scanner) merges(add func(rank int, left, right []byte) error) error {
 	var left []byte
 	rank := 0
-	err := s.array(func(i int) error {
+	return s.array(func(i int) error {
 		if s.peek() == '[' {
 			err := s.array(func(k int) error {
 				part, err := s.str()
@@ -215,8 +228,4 @@ func scanMerges(raw []byte, add func(rank int, left, right []byte) error) error 
 		rank++
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	return s.end()
 }

@@ -28,7 +28,7 @@ func TestBrokenFiles(t *testing.T) {
 		{"unknown model", model(`{"type":"Magic","vocab":{}}`), `model: type "Magic" is not supported`},
 		{"no vocabulary", model(`{"type":"BPE","merges":[]}`), "model: vocab: expected an object, got nothing"},
 		{"no merges", model(`{"type":"BPE","vocab":{"a":0}}`), "model: merges: expected an array, got nothing"},
-		{"bad id", model(`{"type":"BPE","vocab":{"a":-1},"merges":[]}`), "model: vocab: line 1, byte 5: expected a token id between 0 and 16777215"},
+		{"bad id", model(`{"type":"BPE","vocab":{"a":-1},"merges":[]}`), "model: vocab: line 1, byte 88: expected a token id between 0 and 16777215"},
 		{"huge id", model(`{"type":"BPE","vocab":{"a":99999999999999999999},"merges":[]}`), "expected a token id between 0 and 16777215"},
 		{"two tokens, one id", model(`{"type":"BPE","vocab":{"a":3,"b":3},"merges":[]}`), "model: vocab: two tokens have the id 3"},
 		{"merge of three", model(`{"type":"BPE","vocab":{"a":0},"merges":["a a a"]}`), `model: merges: [0]: expected two tokens with a space between, got "a a a"`},

@@ -15,11 +15,29 @@ func (m *bpe) run(dst []uint32, piece []byte, s *state) []uint32 {
 	start := 0
 	for i := 1; i < len(piece); i++ {
 		if !m.beside.has(piece[i-1], piece[i]) {
-			dst = m.runPart(dst, piece[start:i], s)
+			dst = m.part(dst, piece, start, i, s)
 			start = i
 		}
 	}
-	return m.runPart(dst, piece[start:], s)
+	if start == 0 {
+		return m.runPart(dst, piece, s)
+	}
+	return m.part(dst, piece, start, len(piece), s)
+}
+
+// part appends the ids of a part of a piece.
+func (m *bpe) part(dst []uint32, piece []byte, i, j int, s *state) []uint32 {
+	if j-i > maxWordLen {
+		return m.runPart(dst, piece[i:j], s)
+	}
+	dst, ok := s.words.get(dst, piece, i, j, part)
+	if ok {
+		return dst
+	}
+	n := len(dst)
+	dst = m.runPart(dst, piece[i:j], s)
+	s.words.put(piece, i, j, part, dst[n:])
+	return dst
 }
 
 // bytePairs is a set of pairs of bytes.
@@ -35,6 +53,7 @@ func (p *bytePairs) addAll(text []byte) {
 	}
 }
 
+// runPart merges the symbols of a piece as one.
 func (m *bpe) runPart(dst []uint32, piece []byte, s *state) []uint32 {
 	m.symbols(piece, s)
 	switch n := len(s.ids); {
@@ -217,24 +236,18 @@ func (m *bpe) runLong(dst []uint32, piece []byte, s *state) []uint32 {
 	for i := len(h)/2 - 1; i >= 0; i-- {
 		down(h, i)
 	}
-	refresh := func(i int32) {
-		v := value(i)
-		links[i].val = v
-		if v != noMerge {
-			h = append(h, v&^(1<<32-1)|uint64(i))
-			up(h)
-		}
-	}
-	for len(h) > 0 {
-		top := h[0]
+	pop := func() {
 		last := len(h) - 1
 		h[0] = h[last]
 		h = h[:last]
 		down(h, 0)
-
+	}
+	for len(h) > 0 {
+		top := h[0]
 		i := int32(uint32(top))
 		l := &links[i]
 		if l.val == noMerge || l.val>>32 != top>>32 { // merged since, or with another
+			pop()
 			continue
 		}
 		ids[i] = uint32(l.val)
@@ -244,9 +257,19 @@ func (m *bpe) runLong(dst []uint32, piece []byte, s *state) []uint32 {
 		if l.next >= 0 {
 			links[l.next].prev = i
 		}
-		refresh(i)
+		if l.val = value(i); l.val == noMerge {
+			pop()
+		} else { // takes the place of the one that is done
+			h[0] = l.val&^(1<<32-1) | uint64(i)
+			down(h, 0)
+		}
 		if l.prev >= 0 {
-			refresh(l.prev)
+			v := value(l.prev)
+			links[l.prev].val = v
+			if v != noMerge {
+				h = append(h, v&^(1<<32-1)|uint64(l.prev))
+				up(h)
+			}
 		}
 	}
 	s.heap = h
@@ -271,18 +294,25 @@ func up(h []uint64) {
 
 // down moves the i-th element to its place.
 func down(h []uint64, i int) {
+	if i >= len(h) {
+		return
+	}
+	v := h[i]
 	for {
 		child := 2*i + 1
 		if child >= len(h) {
-			return
+			break
 		}
-		if child+1 < len(h) && h[child+1] < h[child] {
+		low := h[child]
+		if child+1 < len(h) && h[child+1] < low {
 			child++
+			low = h[child]
 		}
-		if h[i] <= h[child] {
-			return
+		if v <= low {
+			break
 		}
-		h[i], h[child] = h[child], h[i]
+		h[i] = low
 		i = child
 	}
+	h[i] = v
 }

@@ -6,11 +6,47 @@ import (
 	"fmt"
 
 	"github.com/stator-ai/stator/internal/tokenize/model"
+	"github.com/stator-ai/stator/internal/tokenize/split"
 )
+
+// read implements reader: it takes the vocabulary and the merges of a BPE model where
+// they stand, if the pre_tokenizer came before them, as it does in most files.
+func (t *Tokenizer) read(f *file, kind, member string, s *scanner) (bool, error) {
+	switch {
+	case kind != "BPE" || f.preTokenizer == nil || s.peek() == 'n':
+		return false, nil
+	case member == "vocab":
+		plan, err := split.Parse(f.preTokenizer)
+		if err != nil {
+			return false, err
+		}
+		if f.model.read {
+			return false, errors.New("vocab: given twice")
+		}
+		f.model.read = true
+		t.bpe = &bpe{bytes: plan.ByteLevel()}
+		t.vocab = &t.bpe.vocab
+		if err := t.loadVocab(s, t.bpe.bytes); err != nil {
+			return false, fmt.Errorf("vocab: %w", err)
+		}
+		return true, nil
+	case !f.model.read:
+		return false, nil
+	case t.bpe.pairs.slots != nil:
+		return false, errors.New("merges: given twice")
+	default:
+		if err := t.loadMerges(t.bpe, s); err != nil {
+			return false, fmt.Errorf("merges: %w", err)
+		}
+		return true, nil
+	}
+}
 
 // loadModel makes the model and its vocabulary.
 func (t *Tokenizer) loadModel(f *modelFile) error {
-	t.vocab = new(vocab)
+	if f.Type != "BPE" || t.bpe == nil {
+		t.vocab, t.bpe = new(vocab), nil
+	}
 	if t.plan.ByteLevel() && f.Type != "BPE" {
 		return fmt.Errorf("a %s model with a ByteLevel pre_tokenizer is not supported", f.Type)
 	}
@@ -36,19 +72,19 @@ func (t *Tokenizer) loadBPE(f *modelFile) error {
 		return errors.New("continuing_subword_prefix is not supported")
 	case f.Suffix != nil && *f.Suffix != "":
 		return errors.New("end_of_word_suffix is not supported")
-	case f.merges == nil:
-		return errors.New("merges: expected an array, got nothing")
 	}
-	m := &bpe{
-		bytes:        t.plan.ByteLevel(),
-		fallback:     f.ByteFallback,
-		fuse:         f.FuseUnk,
-		ignoreMerges: f.IgnoreMerges,
-		unk:          none,
+	if t.bpe == nil {
+		t.bpe = &bpe{bytes: t.plan.ByteLevel()}
+		t.vocab = &t.bpe.vocab
+		if err := t.loadVocab(&scanner{data: f.vocab}, t.bpe.bytes); err != nil {
+			return fmt.Errorf("vocab: %w", err)
+		}
 	}
-	if err := t.loadVocab(f.vocab, m.bytes); err != nil {
-		return fmt.Errorf("vocab: %w", err)
+	m := t.bpe
+	if m.bytes != t.plan.ByteLevel() {
+		return errors.New("read with another pre_tokenizer than the last of the file")
 	}
+	m.fallback, m.fuse, m.ignoreMerges, m.unk = f.ByteFallback, f.FuseUnk, f.IgnoreMerges, none
 	if f.UnkToken != nil && *f.UnkToken != "" {
 		id, ok := t.modelID(*f.UnkToken)
 		if !ok {
@@ -56,23 +92,26 @@ func (t *Tokenizer) loadBPE(f *modelFile) error {
 		}
 		m.unk = id
 	}
-	m.vocab = *t.vocab
-	t.vocab = &m.vocab
-	if err := t.loadMerges(m, f.merges); err != nil {
-		return fmt.Errorf("merges: %w", err)
+	switch {
+	case m.pairs.slots != nil:
+	case f.merges == nil:
+		return errors.New("merges: expected an array, got nothing")
+	default:
+		if err := t.loadMerges(m, &scanner{data: f.merges}); err != nil {
+			return fmt.Errorf("merges: %w", err)
+		}
 	}
 	m.finish()
 	m.allowCuts('▁')
-	t.bpe = m
 	return nil
 }
 
 // loadVocab reads a vocabulary that is an object, turned into bytes if it is
 // spelled in the byte alphabet.
-func (t *Tokenizer) loadVocab(raw []byte, alphabet bool) error {
-	t.vocab.grow(len(raw)/16, len(raw)/2)
+func (t *Tokenizer) loadVocab(s *scanner, alphabet bool) error {
+	t.vocab.grow(len(s.data)/64, len(s.data)/16)
 	var buf []byte
-	err := scanVocab(raw, func(token []byte, id uint32) error {
+	err := s.vocab(func(token []byte, id uint32) error {
 		if !alphabet {
 			t.vocab.add(token, id)
 			return nil
@@ -97,15 +136,12 @@ func (t *Tokenizer) loadVocab(raw []byte, alphabet bool) error {
 	return nil
 }
 
-func (t *Tokenizer) loadMerges(m *bpe, raw []byte) error {
-	quotes := bytes.Count(raw, []byte{'"'})
-	if bytes.HasPrefix(bytes.TrimLeft(raw[1:], " \t\r\n"), []byte{'['}) {
-		quotes /= 2
-	}
-	m.pairs = newPairTable(quotes / 2)
+func (t *Tokenizer) loadMerges(m *bpe, s *scanner) error {
+	// At least two quotes for each, and four where they are lists.
+	m.pairs = newPairTable(bytes.Count(s.data[s.at:], []byte{'"'}) / 4)
 	var buf []byte
 	last := uint32(0) // the index of the token that was made last
-	return scanMerges(raw, func(rank int, left, right []byte) error {
+	return s.merges(func(rank int, left, right []byte) error {
 		buf = buf[:0]
 		at := 0
 		if m.bytes {
@@ -176,7 +212,7 @@ func (t *Tokenizer) loadUnigram(f *modelFile) error {
 }
 
 func (t *Tokenizer) loadWordPiece(f *modelFile) error {
-	if err := t.loadVocab(f.vocab, false); err != nil {
+	if err := t.loadVocab(&scanner{data: f.vocab}, false); err != nil {
 		return fmt.Errorf("vocab: %w", err)
 	}
 	unk, prefix, limit := "[UNK]", "##", 100
@@ -217,7 +253,7 @@ func (m wordLevel) Encode(dst []uint32, piece []byte) ([]uint32, error) {
 }
 
 func (t *Tokenizer) loadWordLevel(f *modelFile) error {
-	if err := t.loadVocab(f.vocab, false); err != nil {
+	if err := t.loadVocab(&scanner{data: f.vocab}, false); err != nil {
 		return fmt.Errorf("vocab: %w", err)
 	}
 	if f.UnkToken == nil {

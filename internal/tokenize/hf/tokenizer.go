@@ -101,7 +101,8 @@ func Parse(data []byte, extra ...AddedToken) (*Tokenizer, error) {
 	var hashed sync.WaitGroup
 	hashed.Go(func() { h.Write(data) })
 	defer hashed.Wait()
-	f, err := parseFile(data)
+	t := new(Tokenizer)
+	f, err := parseFile(data, t.read)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +110,6 @@ func Parse(data []byte, extra ...AddedToken) (*Tokenizer, error) {
 		return slices.ContainsFunc(f.added, func(a AddedToken) bool { return a.Content == e.Content })
 	})
 	f.added = append(f.added, extra...)
-	t := new(Tokenizer)
 	if err := t.components(f); err != nil {
 		return nil, err
 	}

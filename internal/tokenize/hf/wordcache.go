@@ -26,7 +26,7 @@ type word struct {
 	lo, hi uint64 // the piece, or its hash and where it lies
 	at     uint32 // the id if there is one, otherwise where the ids begin
 	n      uint16 // of the ids
-	size   uint16 // of the piece; 0 is an empty entry
+	size   uint16 // of the piece, with its tag; 0 is an empty entry
 }
 
 // masks keep the first n bytes of a little-endian word.
@@ -51,58 +51,73 @@ func load(text []byte, i, j int) (lo, hi uint64) {
 	return binary.LittleEndian.Uint64(buf[:]), binary.LittleEndian.Uint64(buf[8:])
 }
 
-// get appends the ids of text[i:j] to dst and reports whether they are known. If
-// not, put may be called with the slot that is returned, and with no other call in
-// between.
-func (c *wordCache) get(dst []uint32, text []byte, i, j int) (_ []uint32, slot int, ok bool) {
+// part is the tag of pieces that are parts of others: what a whole piece is, is
+// looked up by other rules in some models.
+const part = 1 << 15
+
+// find returns the entry of text[i:j] with a tag, or the empty one where it would
+// go.
+func (c *wordCache) find(text []byte, i, j, tag int) *word {
 	if c.words == nil {
 		c.words = make([]word, firstWords)
 	}
-	size := j - i
 	mask := len(c.words) - 1
-	if size <= 16 {
+	size := uint16(j - i | tag)
+	if j-i <= 16 {
 		lo, hi := load(text, i, j)
-		for slot = int(mix(lo^0x9e3779b97f4a7c15^uint64(size), hi^0xd6e8feb86659fd93)) & mask; ; slot = (slot + 1) & mask {
-			w := &c.words[slot]
-			if w.lo == lo && w.hi == hi && int(w.size) == size {
-				if w.n == 1 {
-					return append(dst, w.at), slot, true
-				}
-				return append(dst, c.ids[w.at:w.at+uint32(w.n)]...), slot, true
-			}
-			if w.size == 0 {
-				return dst, slot, false
+		for slot := shortSlot(lo, hi, size); ; slot++ {
+			w := &c.words[slot&mask]
+			if w.size == 0 || w.lo == lo && w.hi == hi && w.size == size {
+				return w
 			}
 		}
 	}
 	piece := text[i:j]
 	h := hash(piece)
-	for slot = int(h) & mask; ; slot = (slot + 1) & mask {
-		w := &c.words[slot]
-		if w.size == 0 {
-			return dst, slot, false
-		}
-		if w.lo == h && int(w.size) == size && string(c.keys[w.hi:w.hi+uint64(size)]) == string(piece) {
-			return append(dst, c.ids[w.at:w.at+uint32(w.n)]...), slot, true
+	for slot := int(h); ; slot++ {
+		w := &c.words[slot&mask]
+		if w.size == 0 || w.lo == h && w.size == size && string(c.keys[w.hi:w.hi+uint64(j-i)]) == string(piece) {
+			return w
 		}
 	}
 }
 
-// put remembers the ids of text[i:j] in the slot that get has returned.
-func (c *wordCache) put(slot int, text []byte, i, j int, ids []uint32) {
-	w := word{size: uint16(j - i), n: uint16(len(ids)), at: uint32(len(c.ids))}
+// shortSlot returns where the search for a short piece begins.
+func shortSlot(lo, hi uint64, size uint16) int {
+	return int(mix(lo^0x9e3779b97f4a7c15^uint64(size), hi^0xd6e8feb86659fd93))
+}
+
+// get appends the ids of text[i:j] to dst and reports whether they are known.
+func (c *wordCache) get(dst []uint32, text []byte, i, j, tag int) ([]uint32, bool) {
+	switch w := c.find(text, i, j, tag); {
+	case w.size == 0:
+		return dst, false
+	case w.n == 1:
+		return append(dst, w.at), true
+	default:
+		return append(dst, c.ids[w.at:w.at+uint32(w.n)]...), true
+	}
+}
+
+// put remembers the ids of text[i:j].
+func (c *wordCache) put(text []byte, i, j, tag int, ids []uint32) {
+	w := c.find(text, i, j, tag)
+	if w.size != 0 {
+		return
+	}
+	*w = word{size: uint16(j - i | tag), n: uint16(len(ids))}
 	if j-i <= 16 {
 		w.lo, w.hi = load(text, i, j)
 	} else {
 		w.lo, w.hi = hash(text[i:j]), uint64(len(c.keys))
 		c.keys = append(c.keys, text[i:j]...)
 	}
-	if w.size <= 16 && w.n == 1 {
+	if w.n == 1 {
 		w.at = ids[0]
 	} else {
+		w.at = uint32(len(c.ids))
 		c.ids = append(c.ids, ids...)
 	}
-	c.words[slot] = w
 	c.used++
 	if c.used*3 > len(c.words)*2 || len(c.ids) > maxWordIDs || len(c.keys) > maxKeys {
 		c.grow()
@@ -124,8 +139,8 @@ func (c *wordCache) grow() {
 			continue
 		}
 		slot := int(w.lo)
-		if w.size <= 16 {
-			slot = int(mix(w.lo^0x9e3779b97f4a7c15^uint64(w.size), w.hi^0xd6e8feb86659fd93))
+		if w.size&^part <= 16 {
+			slot = shortSlot(w.lo, w.hi, w.size)
 		}
 		for slot &= mask; c.words[slot].size != 0; slot = (slot + 1) & mask {
 		}
