@@ -6,6 +6,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/stator-ai/stator/internal/tokenize/split"
 	"github.com/stator-ai/stator/internal/ucd"
 )
 
@@ -47,21 +48,16 @@ type edge struct {
 	b  byte
 }
 
-// newMatcher returns a matcher of tokens whose contents are looked for as given in
-// spellings, nil when there are none.
+// newMatcher returns a matcher of tokens that are looked for as given in spellings,
+// which are all different and not empty; nil when there are none.
 func newMatcher(tokens []AddedToken, spellings []string) *matcher {
 	if len(tokens) == 0 {
 		return nil
 	}
 	m := &matcher{tokens: tokens, only: -1}
-	order := make([]int, 0, len(tokens))
-	for i := range tokens {
-		if spellings[i] != "" {
-			order = append(order, i)
-		}
-	}
-	if len(order) == 0 {
-		return nil
+	order := make([]int, len(tokens))
+	for i := range order {
+		order[i] = i
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return strings.Compare(spellings[a], spellings[b]) })
 	for _, t := range order {
@@ -80,8 +76,8 @@ func newMatcher(tokens []AddedToken, spellings []string) *matcher {
 func (m *matcher) build(order []int, spellings []string, depth int) uint32 {
 	at := uint32(len(m.nodes))
 	m.nodes = append(m.nodes, node{token: -1})
-	for len(order) > 0 && len(spellings[order[0]]) == depth {
-		m.nodes[at].token = int32(order[0]) // the last of equals, as a map would have it
+	if len(spellings[order[0]]) == depth {
+		m.nodes[at].token = int32(order[0])
 		order = order[1:]
 	}
 	var own []edge
@@ -185,6 +181,9 @@ func (m *matcher) all(dst []match, text []byte) []match {
 		if t.RStrip {
 			f.end = trimLeft(text, f.end)
 		}
+		if f.start >= f.end { // a match before has taken all of it along
+			continue
+		}
 		taken = f.end
 		dst = append(dst, f)
 	}
@@ -193,11 +192,11 @@ func (m *matcher) all(dst []match, text []byte) []match {
 // alone reports whether no word character touches text[start:end].
 func alone(text []byte, start, end int) bool {
 	before, n := utf8.DecodeLastRune(text[:start])
-	if n > 0 && ucd.Of(before)&ucd.Word != 0 {
+	if n > 0 && split.IsWord(before) {
 		return false
 	}
 	after, n := utf8.DecodeRune(text[end:])
-	return n == 0 || ucd.Of(after)&ucd.Word == 0
+	return n == 0 || !split.IsWord(after)
 }
 
 // trimRight returns where the white space before end begins.

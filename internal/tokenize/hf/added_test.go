@@ -44,6 +44,9 @@ func naiveMatches(tokens []AddedToken, text string) []match {
 		if a.RStrip {
 			m.end = len(text) - len(strings.TrimLeftFunc(text[m.end:], unicode.IsSpace))
 		}
+		if m.start >= m.end {
+			continue
+		}
 		taken = m.end
 		out = append(out, m)
 	}
@@ -112,14 +115,17 @@ func spell(b byte) string {
 // same beginning, and compares the ids with those of the whole.
 func TestCuts(t *testing.T) {
 	for name, added := range map[string][]AddedToken{
-		"plain":          {{Content: "<a>"}, {Content: "<b>"}},
-		"longer":         {{Content: "<a>"}, {Content: "<b>"}, {Content: "<a><b>c"}, {Content: "\n"}, {Content: "\n\n"}},
-		"second pass":    {{Content: "<a>"}, {Content: "<b>", Normalized: true}, {Content: ">b", Normalized: true}},
-		"overlap":        {{Content: "b><"}, {Content: "<b>", Normalized: true}, {Content: "<a>", Normalized: true}},
-		"inside a first": {{Content: "x<b>y"}, {Content: "<b>", Normalized: true}},
-		"space":          {{Content: "<a>", LStrip: true}, {Content: "<b>", RStrip: true}},
-		"words":          {{Content: "<a>"}, {Content: "ab", SingleWord: true}},
-		"with a space":   {{Content: "b a"}, {Content: "<b>"}},
+		"plain":            {{Content: "<a>"}, {Content: "<b>"}},
+		"longer":           {{Content: "<a>"}, {Content: "<b>"}, {Content: "<a><b>c"}, {Content: "\n"}, {Content: "\n\n"}},
+		"second pass":      {{Content: "<a>"}, {Content: "<b>", Normalized: true}, {Content: ">b", Normalized: true}},
+		"overlap":          {{Content: "b><"}, {Content: "<b>", Normalized: true}, {Content: "<a>", Normalized: true}},
+		"inside a first":   {{Content: "x<b>y"}, {Content: "<b>", Normalized: true}},
+		"space":            {{Content: "<a>", LStrip: true}, {Content: "<b>", RStrip: true}},
+		"words":            {{Content: "<a>"}, {Content: "ab", SingleWord: true}},
+		"with a space":     {{Content: "b a"}, {Content: "<b>"}},
+		"space at the end": {{Content: "b "}, {Content: "<b>"}},
+		"line feed first":  {{Content: "\n<x"}, {Content: "<b>"}},
+		"taken back":       {{Content: "<a>", LStrip: true}, {Content: "\n", Normalized: true}, {Content: "<b>"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tok, err := Parse([]byte(cutFile(added...)))
@@ -147,6 +153,70 @@ func TestCuts(t *testing.T) {
 			}
 			if cuts == 0 && name != "words" && name != "space" {
 				t.Error("no cuts")
+			}
+		})
+	}
+}
+
+// TestSoftCuts cuts long texts between words, also where another text has gone on
+// differently.
+func TestSoftCuts(t *testing.T) {
+	const llama3 = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+`
+	bytePlan := `{"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":"` + llama3 + `"},"behavior":"Isolated","invert":false},{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":false}]}`
+	marks := func(pre string, added ...AddedToken) string {
+		var tokens []string
+		for i, a := range added {
+			tokens = append(tokens, fmt.Sprintf(`{"id":%d,"content":%q,"normalized":%t}`, 10+i, a.Content, a.Normalized))
+		}
+		return `{"version":"1.0","added_tokens":[` + strings.Join(tokens, ",") + `],"normalizer":{"type":"Replace","pattern":{"String":" "},"content":"▁"},"pre_tokenizer":` + pre + `,"decoder":null,
+			"model":{"type":"BPE","unk_token":"<unk>","vocab":{"<unk>":0,"▁":1,"a":2,"b":3,"ab":4,"▁a":5,"▁ab":6,"\n":7,">":8,">▁a":9},"merges":["a b","▁ a","▁ ab","> ▁a"]}}`
+	}
+	bytes := func(added ...AddedToken) string {
+		return strings.Replace(cutFile(added...), `{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":true}`, bytePlan, 1)
+	}
+	whole := `{"type":"Split","pattern":{"String":" "},"behavior":"MergedWithPrevious","invert":false}`
+	for _, tc := range []struct {
+		name, file string
+		none       bool // no soft cuts are expected
+	}{
+		{"bytes", bytes(AddedToken{Content: "<b>"}), false},
+		{"taken along", bytes(AddedToken{Content: "<b>", LStrip: true}), true},
+		{"taken along after", bytes(AddedToken{Content: "ab<", RStrip: true}), true},
+		{"line feed first", bytes(AddedToken{Content: "\n<b>"}), true},
+		{"line feed last", bytes(AddedToken{Content: "<b>\n"}), false},
+		{"space inside", bytes(AddedToken{Content: "a ab"}), true},
+		{"marks", marks(whole, AddedToken{Content: "<b>"}), false},
+		{"marks, second pass", marks(whole, AddedToken{Content: "a▁b", Normalized: true}), true},
+		{"marks, pieces of three", marks(`{"type":"FixedLength","length":3}`, AddedToken{Content: "<b>"}), true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tok, err := Parse([]byte(tc.file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			parts := []string{" ab", " a", "\n", "ab", " ", "\nab", ", ", "<b>", ">", "\n\n"}
+			r := rand.New(rand.NewPCG(9, 9))
+			cuts := 0
+			for range 15 {
+				var b strings.Builder
+				for b.Len() < 2*softGap+r.IntN(softGap) {
+					b.WriteString(parts[r.IntN(7)])
+				}
+				text := b.String()
+				for _, c := range tok.Cuts(nil, []byte(text), 0, 100) {
+					if c.Soft {
+						cuts++
+					}
+					checkCut(t, tok, text, c.At)
+					for _, end := range []string{"<b>", " <b>", "\n<b>", "ab", " ab", "  ab", "b<b>", "< a", "/", "1"} {
+						if other := text[:c.At] + end; tok.Holds([]byte(other), c) {
+							checkCut(t, tok, other, c.At)
+						}
+					}
+				}
+			}
+			if (cuts == 0) != tc.none {
+				t.Errorf("%d soft cuts", cuts)
 			}
 		})
 	}

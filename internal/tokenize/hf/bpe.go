@@ -155,7 +155,20 @@ func (m *bpe) allowCuts(mark rune) {
 	if m.bytes || m.ignoreMerges || m.unk == none || m.vocab.lookup([]byte(string(mark))) == none {
 		return // a character that is dropped makes neighbours of those beside it
 	}
-	m.joins = &joins{mark: mark, anywhere: m.bytesStandAlone()}
+	standIn := map[uint32]bool{m.unk: true} // what a character becomes that is no token
+	known := m.fallback
+	for _, id := range m.byteID {
+		known = known && id != none
+		if m.fallback && id != none {
+			standIn[id] = true
+		}
+	}
+	for _, p := range m.pairs.slots {
+		if p.key != 0 && (standIn[uint32((p.key-1)>>32)] || standIn[uint32(p.key-1)]) {
+			return // these merge, and their neighbours in tokens are not those of the text
+		}
+	}
+	m.joins = &joins{mark: mark, anywhere: known}
 	for i := range uint32(m.vocab.len()) {
 		last := rune(-1)
 		for _, r := range string(m.vocab.at(i)) {
@@ -165,24 +178,6 @@ func (m *bpe) allowCuts(mark rune) {
 			last = r
 		}
 	}
-}
-
-// bytesStandAlone reports whether every character that is no token is bytes, and
-// these never merge.
-func (m *bpe) bytesStandAlone() bool {
-	isByte := make(map[uint32]bool, len(m.byteID))
-	for _, id := range m.byteID {
-		if !m.fallback || id == none {
-			return false
-		}
-		isByte[id] = true
-	}
-	for _, p := range m.pairs.slots {
-		if p.key != 0 && (isByte[uint32((p.key-1)>>32)] || isByte[uint32(p.key-1)]) {
-			return false
-		}
-	}
-	return true
 }
 
 // joins is the set of neighbours that stand beside each other in some token. Between

@@ -102,15 +102,17 @@ func TestNaive(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		toy := randomToy(r, alphabet, 60, seed%2 == 0)
 		m := toy.model()
-		cut := toy.model()
-		cut.unk = 0
+		unknown := toy
+		unknown.vocab = append(slices.Clip(toy.vocab), "<unk>")
+		cut := unknown.model()
+		cut.unk = uint32(len(toy.vocab))
 		cut.allowCuts('▁')
-		known := toy
+		known := unknown
 		for b := range 256 { // every character is known by its bytes
-			known.vocab = append(known.vocab[:len(known.vocab):len(known.vocab)], fmt.Sprintf("<0x%02X>", b))
+			known.vocab = append(slices.Clip(known.vocab), fmt.Sprintf("<0x%02X>", b))
 		}
 		anywhere := known.model()
-		anywhere.unk, anywhere.fallback = 0, true
+		anywhere.unk, anywhere.fallback = cut.unk, true
 		anywhere.allowCuts('▁')
 		if cut.joins.anywhere || !anywhere.joins.anywhere {
 			t.Fatalf("cuts anywhere: %t and %t, expected false and true", cut.joins.anywhere, anywhere.joins.anywhere)
@@ -177,6 +179,17 @@ func TestConcat(t *testing.T) {
 	}
 	if tried < 20 {
 		t.Errorf("only %d models can be merged by ids", tried)
+	}
+}
+
+// TestStandInsThatMerge has tokens that join what stands in for a character with the
+// mark after it: then nothing can be cut.
+func TestStandInsThatMerge(t *testing.T) {
+	m := toy{[]string{"<unk>", "▁", "a", "<unk>▁"}, [][2]string{{"<unk>", "▁"}}}.model()
+	m.unk = 0
+	m.allowCuts('▁')
+	if got, want := m.encode(nil, []byte("aZ▁a"), new(state)), []uint32{2, 3, 2}; !slices.Equal(got, want) {
+		t.Errorf("got %d, want %d", got, want)
 	}
 }
 

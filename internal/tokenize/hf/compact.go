@@ -158,6 +158,8 @@ func ReadCompact(data []byte) (*Tokenizer, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.setAdded(t.giveIDs(h.Added), t.plan.ByteLevel())
+	if err := t.setAdded(t.giveIDs(h.Added), t.plan.ByteLevel()); err != nil {
+		return nil, fmt.Errorf("header: added_tokens: %w", err)
+	}
 	return t, nil
 }

@@ -11,7 +11,7 @@ import (
 // findCuts marks the added tokens after which a text can be cut: the ids of both
 // sides, encoded apart, are the ids of the whole, whatever follows the cut.
 func (t *Tokenizer) findCuts() {
-	t.soft = t.softRules()
+	var lstrip, rstrip bool
 	for _, m := range t.passes {
 		if m == nil {
 			continue
@@ -20,15 +20,27 @@ func (t *Tokenizer) findCuts() {
 			if a.SingleWord { // looks at what stands before it
 				return
 			}
+			lstrip, rstrip = lstrip || a.LStrip, rstrip || a.RStrip
 		}
 	}
+	if !lstrip && !rstrip { // these take white space along that a soft cut is beside
+		t.soft = t.softRules()
+	}
 	for pass, m := range t.passes {
-		if m == nil || pass == 1 && t.norm != nil {
+		// A token of the first pass may take white space along that is one of the
+		// second.
+		if m == nil || pass == 1 && (t.norm != nil || lstrip) {
 			continue
 		}
 		cuts := make([]bool, len(m.tokens))
 		for i, a := range m.tokens {
-			cuts[i] = !a.LStrip && !a.RStrip && (pass == 0 || !t.overlapped(a.Content))
+			cuts[i] = !a.LStrip && !a.RStrip
+		}
+		if pass == 1 && t.passes[0] != nil {
+			begins := t.passes[0].beginnings()
+			for i, a := range m.tokens {
+				cuts[i] = cuts[i] && !overlapped(a.Content, begins)
+			}
 		}
 		// Where a longer token has another inside, what follows decides which
 		// of them it is.
@@ -44,28 +56,37 @@ func (t *Tokenizer) findCuts() {
 	}
 }
 
-// softRules returns the rules by which a text can be cut between two words: those
-// of the plan, if the normalizer looks at characters one by one or at what combines
-// with a letter, and no added token has such a place inside.
+// softRules returns the rules by which a text can be cut between two words: those of
+// the plan, if the normalizer looks at characters one by one or at what combines with
+// a letter, and no added token has such a place inside.
 func (t *Tokenizer) softRules() split.Cut {
-	for _, m := range t.passes {
-		if m == nil {
-			continue
-		}
-		for _, a := range m.tokens {
-			if inner := strings.Trim(a.Content, " \n"); strings.ContainsAny(inner, " \n") || a.SingleWord {
-				return 0
-			}
-		}
-	}
-	switch {
-	case !t.plain:
+	if !t.plain || t.norm != nil && t.passes[1] != nil {
 		return 0
-	case t.bpe != nil && t.bpe.joins != nil && t.marksSpaces: // pieces are cut before marks anyway
-		return split.CutLetterSpaceLetter
-	default:
-		return t.plan.SafeCuts()
 	}
+	if m := t.passes[0]; m != nil && !m.cutsApart() {
+		return 0
+	}
+	if m := t.passes[1]; m != nil && !m.cutsApart() {
+		return 0
+	}
+	if t.marksSpaces {
+		if t.bpe != nil && t.bpe.joins != nil && t.whole { // pieces are cut before marks anyway
+			return split.CutLetterSpaceLetter
+		}
+		return 0
+	}
+	return t.plan.SafeCuts()
+}
+
+// cutsApart reports whether no token has a space after something or something after
+// a line feed.
+func (m *matcher) cutsApart() bool {
+	for _, a := range m.tokens {
+		if c := a.Content; strings.Contains(c[1:], " ") || strings.Contains(c[:len(c)-1], "\n") {
+			return false
+		}
+	}
+	return true
 }
 
 // softAt reports whether text can be cut before its i-th byte, by the rules.
@@ -80,17 +101,23 @@ func (t *Tokenizer) softAt(text []byte, i int) bool {
 	return t.bpe.joins.cuts(before, t.bpe.joins.mark)
 }
 
-// overlapped reports whether a token of the first pass can begin inside s and end
-// after it. It would take its place, depending on what follows.
-func (t *Tokenizer) overlapped(s string) bool {
-	if t.passes[0] == nil {
-		return false
+// beginnings returns what tokens begin with and do not end with.
+func (m *matcher) beginnings() map[string]bool {
+	out := make(map[string]bool)
+	for _, a := range m.tokens {
+		for n := 1; n < len(a.Content); n++ {
+			out[a.Content[:n]] = true
+		}
 	}
-	for _, a := range t.passes[0].tokens {
-		for n := 1; n < len(a.Content) && n <= len(s); n++ {
-			if strings.HasSuffix(s, a.Content[:n]) {
-				return true
-			}
+	return out
+}
+
+// overlapped reports whether a token with one of the beginnings can begin inside s
+// and end after it. It would take its place, depending on what follows.
+func overlapped(s string, begins map[string]bool) bool {
+	for i := range len(s) {
+		if begins[s[i:]] {
+			return true
 		}
 	}
 	return false

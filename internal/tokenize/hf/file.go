@@ -145,6 +145,9 @@ func (f *file) parseModel(s *scanner, read reader) error {
 		return err
 	}
 	if m.vocab == nil && !m.read {
+		if !slices.Contains([]string{"", "BPE", "Unigram", "WordPiece", "WordLevel"}, m.Type) {
+			return fmt.Errorf("type %q is not supported", m.Type)
+		}
 		return errors.New("vocab: expected an object, got nothing")
 	}
 	if m.Type == "" { // old files leave it out
@@ -220,7 +223,7 @@ func (s *scanner) merges(add func(rank int, left, right []byte) error) error {
 		}
 		a, b, ok := bytes.Cut(line, []byte{' '})
 		if !ok || bytes.IndexByte(b, ' ') >= 0 {
-			return fmt.Errorf("[%d]: expected two tokens with a space between, got %q", i, line)
+			return fmt.Errorf("[%d]: expected two tokens with a space between, got %.100q", i, line)
 		}
 		if err := add(rank, a, b); err != nil {
 			return fmt.Errorf("[%d]: %w", i, err)

@@ -48,6 +48,14 @@ func TestBrokenFiles(t *testing.T) {
 		{"post_processor", `{"version":"1.0","post_processor":{"type":"Polish"},` + rest + `,"model":{"vocab":{"a":0},"merges":[]}}`, `post_processor: type "Polish" is not supported`},
 		{"template", `{"version":"1.0","post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"[X]"}}],"special_tokens":{}},` + rest + `,"model":{"vocab":{"a":0},"merges":[]}}`, `post_processor: single[0]: "[X]" is not in special_tokens`},
 		{"one sided", `{"version":"1.0","decoder":null,"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true},"model":{"vocab":{"a":0},"merges":[]}}`, "only one is ByteLevel"},
+		{"long added token", `{"version":"1.0","added_tokens":[{"id":1,"content":"` + strings.Repeat("x", 5000) + `"}],` + rest + `,"model":{"vocab":{"a":0},"merges":[]}}`, "expected at most 1024 bytes, got 5000"},
+		{"nothing left", `{"version":"1.0","added_tokens":[{"id":1,"content":" ","normalized":true}],"normalizer":{"type":"Strip","strip_left":true,"strip_right":true},` + rest + `,"model":{"vocab":{"a":0},"merges":[]}}`, `added_tokens: " ": nothing is left of it`},
+		{"the same twice", `{"version":"1.0","added_tokens":[{"id":1,"content":"X","normalized":true},{"id":2,"content":"x","normalized":true}],"normalizer":{"type":"Lowercase"},` + rest + `,"model":{"vocab":{"a":0},"merges":[]}}`, `"X" and "x" are the same when they are normalized`},
+		{"an id twice", `{"version":"1.0","added_tokens":[{"id":1,"content":"X"},{"id":2,"content":"c"}],` + rest + `,"model":{"vocab":{"a":0,"c":2},"merges":[]}}`, `"c": its id 2 is that of another`},
+		{"bytes twice", `{"version":"1.0","decoder":{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true},"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true},"model":{"vocab":{"a":0},"merges":[],"byte_fallback":true}}`, "byte_fallback with a ByteLevel pre_tokenizer is not supported"},
+		{"first and strip", `{"version":"1.0","normalizer":{"type":"Strip","strip_left":true,"strip_right":true},"pre_tokenizer":{"type":"Metaspace","replacement":"▁","prepend_scheme":"first","split":true},"model":{"vocab":{"a":0},"merges":[]}}`, `prepend_scheme "first" with the normalizer Strip is not supported`},
+		{"two that add", `{"version":"1.0","post_processor":{"type":"Sequence","processors":[{"type":"BertProcessing","sep":["a",0],"cls":["a",0]},{"type":"BertProcessing","sep":["a",0],"cls":["a",0]}]},` + rest + `,"model":{"vocab":{"a":0},"merges":[]}}`, "processors[1]: a second one that adds tokens is not supported"},
+		{"no vocabulary and no such model", model(`{"type":"Foo"}`), `model: type "Foo" is not supported`},
 		{"added id", `{"version":"1.0","added_tokens":[{"id":-1,"content":"x"}],` + rest + `,"model":{"vocab":{"a":0},"merges":[]}}`, "added_tokens: [0]"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -91,22 +99,55 @@ func TestAddedIDs(t *testing.T) {
 		t.Fatal(err)
 	}
 	ids, err := tok.Encode(nil, []byte("a[B][C][D][E]b"), true)
-	if want := []uint32{0, 7, 8, 9, 10, 1}; err != nil || !slices.Equal(ids, want) {
+	if want := []uint32{0, 7, 3, 4, 5, 1}; err != nil || !slices.Equal(ids, want) {
 		t.Errorf("got %d, %v, want %d: the library numbers them itself", ids, err, want)
 	}
-	if w := tok.Warnings(); len(w) != 1 || !strings.Contains(w[0], `added_tokens[1]: "[C]" has id 9 in the file, but the library gives it 8`) {
+	if w := tok.Warnings(); len(w) != 3 || !strings.Contains(w[0], `added_tokens[1]: "[C]" has id 9 in the file, but the library gives it 3`) {
 		t.Errorf("got %q", w)
 	}
-	if n := tok.Size(); n != 11 {
-		t.Errorf("%d ids, want 11", n)
+	if n := tok.Size(); n != 8 {
+		t.Errorf("%d ids, want 8", n)
 	}
-	for id, want := range map[uint32]string{7: "[B]", 8: "[C]", 1: "b"} {
+	for id, want := range map[uint32]string{7: "[B]", 3: "[C]", 1: "b"} {
 		if text, special, ok := tok.Token(id); !ok || string(text) != want || special != (id == 7) {
 			t.Errorf("token %d: %q, special %t", id, text, special)
 		}
 	}
-	if _, _, ok := tok.Token(5); ok {
-		t.Error("there is no token 5")
+	if _, _, ok := tok.Token(6); ok {
+		t.Error("there is no token 6")
+	}
+}
+
+// TestNormalizedTokens decode to what is looked for in the text.
+func TestNormalizedTokens(t *testing.T) {
+	tok, err := Parse([]byte(`{"version":"1.0","normalizer":{"type":"Lowercase"},"model":{"vocab":{"a":0},"merges":[]},"added_tokens":[
+		{"id":1,"content":"<V>","normalized":true,"special":true}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids, _ := tok.Encode(nil, []byte("A<V>"), true)
+	if got := tok.DecodeText(nil, ids, true); !slices.Equal(ids, []uint32{0, 1}) || string(got) != "a <v>" {
+		t.Errorf("got %d, %q", ids, got)
+	}
+}
+
+// TestFingerprints of files with different tokens differ, however these are spelled.
+func TestFingerprints(t *testing.T) {
+	file := []byte(`{"version":"1.0","model":{"vocab":{"a":0},"merges":[]}}`)
+	one, err := Parse(file, AddedToken{ID: 1, Content: "X"}, AddedToken{ID: 2, Content: "Y"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	two, err := Parse(file, AddedToken{ID: 1, Content: "X SingleWord:false LStrip:false RStrip:false Normalized:false Special:false} {ID:2 Content:Y"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, err := Parse(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, b, c := one.Fingerprint(), two.Fingerprint(), plain.Fingerprint(); a == b || b == c || a == c {
+		t.Errorf("got %s, %s, %s", a, b, c)
 	}
 }
 

@@ -130,8 +130,12 @@ type link struct {
 	val        uint64
 }
 
-// sweepShare is the share of symbols that a sweep must merge for another to follow.
-const sweepShare = 16
+const (
+	// sweepShare is the share of symbols that a sweep should merge.
+	sweepShare = 16
+	// idleSweeps is how many may merge less.
+	idleSweeps = 4
+)
 
 // sweep merges all places of the best pair in one go, from left to right, as long as
 // that shortens the piece a good deal. It is what a run of one character needs, and
@@ -152,7 +156,7 @@ func (m *bpe) sweep(piece []byte, s *state) {
 		vals[i] = value(ids[i], ids[i+1], i, i+2)
 	}
 	vals[n-1] = noMerge
-	for {
+	for idle := 0; ; {
 		best := slices.Min(vals[:n])
 		if best == noMerge {
 			break
@@ -189,7 +193,10 @@ func (m *bpe) sweep(piece []byte, s *state) {
 		if concat {
 			starts[n] = starts[before]
 		}
-		if n < 2 || before-n < before/sweepShare {
+		if before-n < before/sweepShare {
+			idle++
+		}
+		if n < 2 || idle > idleSweeps {
 			break
 		}
 	}

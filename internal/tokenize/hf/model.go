@@ -73,6 +73,9 @@ func (t *Tokenizer) loadBPE(f *modelFile) error {
 	case f.Suffix != nil && *f.Suffix != "":
 		return errors.New("end_of_word_suffix is not supported")
 	}
+	if f.ByteFallback && t.plan.ByteLevel() {
+		return errors.New("byte_fallback with a ByteLevel pre_tokenizer is not supported")
+	}
 	if t.bpe == nil {
 		t.bpe = &bpe{bytes: t.plan.ByteLevel()}
 		t.vocab = &t.bpe.vocab
@@ -172,11 +175,11 @@ func (t *Tokenizer) loadMerges(m *bpe, s *scanner) error {
 		}
 		switch none {
 		case l:
-			return fmt.Errorf("%q is not in the vocabulary", left)
+			return fmt.Errorf("%.100q is not in the vocabulary", left)
 		case r:
-			return fmt.Errorf("%q is not in the vocabulary", right)
+			return fmt.Errorf("%.100q is not in the vocabulary", right)
 		case both:
-			return fmt.Errorf("%q is not in the vocabulary", string(left)+string(right))
+			return fmt.Errorf("%.100q is not in the vocabulary", string(left)+string(right))
 		}
 		m.pairs.add(l, r, uint32(rank), both)
 		return nil

@@ -6,12 +6,17 @@ import (
 	"fmt"
 )
 
+// maxProcessors bounds the nesting of sequences.
+const maxProcessors = 32
+
 // frame is what a post-processor puts around a single text.
 type frame struct{ before, after []uint32 }
 
 // parsePost reads the post_processor member. What it does to offsets and to pairs
 // of texts is of no concern here.
-func parsePost(raw []byte) (frame, error) {
+func parsePost(raw []byte) (frame, error) { return parsePostIn(raw, 0) }
+
+func parsePostIn(raw []byte, depth int) (frame, error) {
 	var p struct {
 		Type       string            `json:"type"`
 		Processors []json.RawMessage `json:"processors"`
@@ -41,14 +46,21 @@ func parsePost(raw []byte) (frame, error) {
 	case "BertProcessing", "RobertaProcessing":
 		return frame{[]uint32{p.CLS.id}, []uint32{p.SEP.id}}, nil
 	case "Sequence":
+		if depth >= maxProcessors {
+			return frame{}, fmt.Errorf("nested more than %d deep", maxProcessors)
+		}
 		var f frame
 		for i, raw := range p.Processors {
-			inner, err := parsePost(raw)
-			if err != nil {
+			inner, err := parsePostIn(raw, depth+1)
+			switch {
+			case err != nil:
 				return frame{}, fmt.Errorf("processors[%d]: %w", i, err)
+			case len(inner.before)+len(inner.after) == 0:
+			case len(f.before)+len(f.after) > 0:
+				return frame{}, fmt.Errorf("processors[%d]: a second one that adds tokens is not supported", i)
+			default:
+				f = inner
 			}
-			f.before = append(inner.before, f.before...)
-			f.after = append(f.after, inner.after...)
 		}
 		return f, nil
 	case "TemplateProcessing":

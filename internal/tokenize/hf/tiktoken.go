@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/stator-ai/stator/internal/tokenize/detok"
@@ -59,6 +60,7 @@ func ParseTiktoken(data []byte, pattern string, added []AddedToken) (*Tokenizer,
 	if t.dec, err = detok.Parse([]byte(`{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true}`)); err != nil {
 		return nil, err
 	}
+	added = slices.DeleteFunc(slices.Clone(added), func(a AddedToken) bool { return a.Content == "" })
 	for i, a := range added {
 		if a.ID > maxID {
 			return nil, fmt.Errorf("added token %q: expected an id of at most %d, got %d", a.Content, maxID, a.ID)
@@ -68,10 +70,14 @@ func ParseTiktoken(data []byte, pattern string, added []AddedToken) (*Tokenizer,
 		}
 		added[i].Normalized = false
 	}
-	t.setAdded(added, false)
+	if err := t.setAdded(added, false); err != nil {
+		return nil, fmt.Errorf("added token %w", err)
+	}
 	h := sha256.New()
 	h.Write(data)
-	fmt.Fprintf(h, "\n%q %+v", pattern, added)
+	if err := json.NewEncoder(h).Encode([]any{pattern, added}); err != nil {
+		return nil, err
+	}
 	t.fingerprint = hex.EncodeToString(h.Sum(nil))
 	return t, nil
 }

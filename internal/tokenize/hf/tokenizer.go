@@ -11,6 +11,7 @@
 package hf
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -52,6 +53,7 @@ type Tokenizer struct {
 	soft          split.Cut // where it can be cut besides, 0 for nowhere
 	plain         bool      // normalization does not look at what is far
 	marksSpaces   bool      // it makes word marks of spaces, and nothing else
+	whole         bool      // a segment without spaces is one piece
 
 	warnings []string
 	states   states
@@ -106,9 +108,11 @@ func Parse(data []byte, extra ...AddedToken) (*Tokenizer, error) {
 	if err != nil {
 		return nil, err
 	}
-	extra = slices.DeleteFunc(slices.Clone(extra), func(e AddedToken) bool {
-		return slices.ContainsFunc(f.added, func(a AddedToken) bool { return a.Content == e.Content })
-	})
+	have := make(map[string]bool, len(f.added))
+	for _, a := range f.added {
+		have[a.Content] = true
+	}
+	extra = slices.DeleteFunc(slices.Clone(extra), func(e AddedToken) bool { return have[e.Content] })
 	f.added = append(f.added, extra...)
 	if err := t.components(f); err != nil {
 		return nil, err
@@ -116,10 +120,14 @@ func Parse(data []byte, extra ...AddedToken) (*Tokenizer, error) {
 	if err := t.loadModel(&f.model); err != nil {
 		return nil, fmt.Errorf("model: %w", err)
 	}
-	t.setAdded(t.giveIDs(f.added), t.plan.ByteLevel())
+	if err := t.setAdded(t.giveIDs(f.added), t.plan.ByteLevel()); err != nil {
+		return nil, fmt.Errorf("added_tokens: %w", err)
+	}
 	hashed.Wait()
 	if len(extra) > 0 {
-		fmt.Fprintf(h, "\n%+v", extra)
+		if err := json.NewEncoder(h).Encode(extra); err != nil {
+			return nil, err
+		}
 	}
 	t.fingerprint = hex.EncodeToString(h.Sum(nil))
 	return t, nil
@@ -132,6 +140,10 @@ func (t *Tokenizer) components(f *file) error {
 		return err
 	}
 	t.plain, t.marksSpaces = local(f.normalizer)
+	t.whole = keepsWhole(f.preTokenizer)
+	if err := checkFirst(f); err != nil {
+		return err
+	}
 	if t.plan, err = split.Parse(f.preTokenizer); err != nil {
 		return err
 	}
@@ -168,6 +180,37 @@ func local(raw []byte) (plain, marksSpaces bool) {
 	return marksSpaces || n.Type == "NFC" || n.Type == "Sequence" && len(n.Normalizers) == 0, marksSpaces
 }
 
+// keepsWhole reports whether a pre_tokenizer member leaves text without spaces whole.
+func keepsWhole(raw []byte) bool {
+	var p struct {
+		Type    string                  `json:"type"`
+		Pattern struct{ String string } `json:"pattern"`
+	}
+	return len(raw) == 0 || string(raw) == "null" ||
+		json.Unmarshal(raw, &p) == nil && p.Type == "Split" && p.Pattern.String == " "
+}
+
+// checkFirst refuses a Metaspace that prepends to the first piece only, with a
+// normalizer that may move the beginning of the text: the library then asks where the
+// piece was before.
+func checkFirst(f *file) error {
+	if !bytes.Contains(f.preTokenizer, []byte(`"first"`)) {
+		return nil
+	}
+	var n struct {
+		Type string `json:"type"`
+	}
+	if len(f.normalizer) == 0 || string(f.normalizer) == "null" || json.Unmarshal(f.normalizer, &n) != nil {
+		return nil
+	}
+	switch n.Type {
+	case "NFC", "NFD", "NFKC", "NFKD", "Lowercase":
+		return nil
+	default:
+		return fmt.Errorf("pre_tokenizer: prepend_scheme \"first\" with the normalizer %s is not supported", n.Type)
+	}
+}
+
 // giveIDs returns the added tokens with their ids. The library does not look at the
 // ids in the file, so neither does this.
 func (t *Tokenizer) giveIDs(tokens []AddedToken) []AddedToken {
@@ -184,13 +227,13 @@ func (t *Tokenizer) giveIDs(tokens []AddedToken) []AddedToken {
 			id = kept[known].ID
 		} else if id, ok = t.modelID(a.Content); !ok {
 			id = next
+			next++
 		}
 		if id != a.ID {
 			t.warnings = append(t.warnings, fmt.Sprintf(
 				"added_tokens[%d]: %q has id %d in the file, but the library gives it %d", i, a.Content, a.ID, id))
 			a.ID = id
 		}
-		next = max(next, id+1)
 		if again {
 			a.Special = a.Special || kept[known].Special
 			kept[known] = a
@@ -202,24 +245,25 @@ func (t *Tokenizer) giveIDs(tokens []AddedToken) []AddedToken {
 	return kept
 }
 
+// maxAdded bounds the length of an added token: finding one takes time in proportion
+// to it.
+const maxAdded = 1024
+
 // setAdded takes the added tokens over and makes the matchers. With alphabet set,
 // decoders see the spelling of a token as that of any other, in the byte alphabet.
-func (t *Tokenizer) setAdded(tokens []AddedToken, alphabet bool) {
+func (t *Tokenizer) setAdded(tokens []AddedToken, alphabet bool) error {
 	t.added = make(map[uint32]addedText, len(tokens))
 	t.low, t.high = none, 0
+	special := make(map[string]bool)
 	for _, a := range tokens {
-		text := []byte(a.Content)
-		if alphabet {
-			if raw, ok := appendRaw(nil, text); ok {
-				text = raw
-			}
+		if a.Special {
+			special[a.Content] = true
 		}
-		t.added[a.ID] = addedText{text, a.Special}
-		t.low, t.high = min(t.low, a.ID), max(t.high, a.ID)
 	}
 	for pass := range t.passes {
 		var all, blank []AddedToken
 		var spellings, blanks []string
+		seen := make(map[string]string)
 		for _, a := range tokens {
 			if a.Normalized != (pass == 1) {
 				continue
@@ -228,15 +272,38 @@ func (t *Tokenizer) setAdded(tokens []AddedToken, alphabet bool) {
 			if pass == 1 && t.norm != nil {
 				spelling = string(t.norm.Normalize(nil, []byte(spelling)))
 			}
+			other, twice := seen[spelling]
+			_, taken := t.added[a.ID]
+			switch {
+			case len(a.Content) > maxAdded || len(spelling) > maxAdded:
+				return fmt.Errorf("%.40q…: expected at most %d bytes, got %d", a.Content, maxAdded, max(len(a.Content), len(spelling)))
+			case spelling == "":
+				return fmt.Errorf("%q: nothing is left of it when it is normalized", a.Content)
+			case twice:
+				return fmt.Errorf("%q and %q are the same when they are normalized", other, a.Content)
+			case taken:
+				return fmt.Errorf("%q: its id %d is that of another", a.Content, a.ID)
+			}
+			seen[spelling] = a.Content
 			all, spellings = append(all, a), append(spellings, spelling)
 			if strings.Trim(a.Content, " \t\r\n▁") == "" {
 				blank, blanks = append(blank, a), append(blanks, spelling)
 			}
+			// Decoders see what is looked for, and whether that is special.
+			text := []byte(spelling)
+			if alphabet {
+				if raw, ok := appendRaw(nil, text); ok {
+					text = raw
+				}
+			}
+			t.added[a.ID] = addedText{text, special[spelling]}
+			t.low, t.high = min(t.low, a.ID), max(t.high, a.ID)
 		}
 		t.passes[pass] = newMatcher(all, spellings)
 		t.blank[pass] = newMatcher(blank, blanks)
 	}
 	t.findCuts()
+	return nil
 }
 
 // modelID returns the id of a token of the model, spelled as in the file.

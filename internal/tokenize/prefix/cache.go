@@ -48,7 +48,8 @@ type Cache struct {
 type Stats struct {
 	Hits, Misses     uint64 // texts of which a beginning was found, and others
 	Cached, Uncached uint64
-	Bytes            int64 // in use now
+	Hashed           uint64 // blocks whose hashes had to be made
+	Bytes            int64  // in use now
 	Nodes            int
 }
 
@@ -86,12 +87,13 @@ func New(tok tokenize.Cutter, limit int64) *Cache {
 func (c *Cache) Encode(text []byte, h tokenize.Hashing) (tokenize.Result, error) {
 	last, p, at, cuts := c.find(text, h)
 	p.Cached = len(p.IDs)
+	reused := len(p.Blocks)
 	fresh, err := c.extend(&p, text, h, at, cuts)
 	if err != nil {
 		return tokenize.Result{}, err
 	}
 	c.insert(last, fresh)
-	c.tally(&p)
+	c.note(&p, last, h, reused)
 	return p, nil
 }
 
@@ -104,10 +106,15 @@ func (c *Cache) Stats() Stats {
 	return s
 }
 
-// tally counts an encoded prompt.
-func (c *Cache) tally(p *tokenize.Result) {
+// note counts an encoded prompt, and gives the nodes it was found by the hashes of
+// its blocks, unless they have just these.
+func (c *Cache) note(p *tokenize.Result, last *node, h tokenize.Hashing, reused int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.stats.Hashed += uint64(len(p.Blocks) - reused)
+	if h.Size > 0 && !last.gone {
+		c.giveBlocks(last, p.Blocks, p.Cached, h)
+	}
 	if p.Cached > 0 {
 		c.stats.Hits++
 	} else {
@@ -115,6 +122,22 @@ func (c *Cache) tally(p *tokenize.Result) {
 	}
 	c.stats.Cached += uint64(p.Cached)
 	c.stats.Uncached += uint64(len(p.IDs) - p.Cached)
+}
+
+// giveBlocks walks from a node whose ids end at end to the root.
+func (c *Cache) giveBlocks(n *node, blocks []kv.Block, end int, h tokenize.Hashing) {
+	for ; n != &c.root; n = n.parent {
+		start := end - len(n.ids)
+		if n.hashing != h {
+			c.bytes -= n.size()
+			n.blocks, n.hashing = slices.Clone(blocks[start/h.Size:end/h.Size]), h
+			c.bytes += n.size()
+		}
+		end = start
+	}
+	for c.bytes > c.limit {
+		c.drop(c.ring.prev)
+	}
 }
 
 // find returns the node that the known beginning of text ends with, what is known,
@@ -127,7 +150,13 @@ func (c *Cache) find(text []byte, h tokenize.Hashing) (n *node, p tokenize.Resul
 		next := n.recent
 		if next == nil || !c.goesOn(text, at, next) {
 			if !known {
+				c.mu.Unlock() // a long text takes its time
 				cuts, known = c.tok.Cuts(nil, text, at, gap), true
+				c.mu.Lock()
+				if n.gone { // dropped meanwhile
+					n, at = &c.root, 0
+				}
+				continue
 			}
 			for len(cuts) > 0 && cuts[0].At <= at {
 				cuts = cuts[1:]

@@ -107,6 +107,35 @@ func TestOtherSeedsAndSizes(t *testing.T) {
 	}
 }
 
+// TestHashesAreReused counts the blocks that are hashed: each once for those who hash
+// alike, whether or not somebody came before who did not hash at all.
+func TestHashesAreReused(t *testing.T) {
+	var n atomic.Int64
+	c := New(marked{encoded: &n}, 1<<20)
+	text := strings.Repeat(strings.Repeat("u", 159)+"|", 10)
+	check(t, c, text+"x", 1, 0)
+	for _, want := range []uint64{100, 100, 100} { // the last piece, an x, fills no block
+		check(t, c, text+"x", 1, 16)
+		if got := c.Stats().Hashed; got != want {
+			t.Fatalf("%d blocks hashed, expected %d", got, want)
+		}
+	}
+	check(t, c, text+text+"x", 1, 16)
+	if got := c.Stats().Hashed; got != 200 {
+		t.Errorf("%d blocks hashed after another turn, expected 200", got)
+	}
+	if s := c.Stats(); s.Bytes <= int64(2*len(text)) {
+		t.Errorf("%d bytes counted", s.Bytes)
+	}
+	for _, want := range []uint64{300, 300} { // another takes them over
+		check(t, c, text+"x", 2, 16)
+		if got := c.Stats().Hashed; got != want {
+			t.Errorf("%d blocks hashed, expected %d", got, want)
+		}
+	}
+	check(t, c, text+text+"x", 1, 16)
+}
+
 func TestSoftCutsDependOnWhatFollows(t *testing.T) {
 	var n atomic.Int64
 	c := New(marked{encoded: &n}, 1<<20)

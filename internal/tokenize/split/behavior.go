@@ -75,7 +75,7 @@ func (words) all(text []byte, yield func(start, end int) bool) {
 	for i := 0; i < len(text); {
 		r, n := utf8.DecodeRune(text[i:])
 		k := other
-		if isWord(r) {
+		if IsWord(r) {
 			k = word
 		} else if isSpace(r) {
 			k = none

@@ -14,9 +14,9 @@ func isNumeric(r rune) bool {
 	return ucd.Of(r)&ucd.Number != 0 || r >= 0x11DE0 && r <= 0x11DE9 || r >= 0x16FF4 && r <= 0x16FF6
 }
 
-// isWord is \w of the regex crate: it has the joiners, and of the Latin-1 numbers
+// IsWord is \w of the regex crate: it has the joiners, and of the Latin-1 numbers
 // only the digits.
-func isWord(r rune) bool {
+func IsWord(r rune) bool {
 	switch r {
 	case '²', '³', '¹', '¼', '½', '¾':
 		return false

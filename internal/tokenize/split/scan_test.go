@@ -114,7 +114,7 @@ func TestKinds(t *testing.T) {
 	}{
 		{"isNumeric", isNumeric, 1924, 0x4292a1d1},
 		{"isPunct", isPunct, 726, 0xc715f353},
-		{"isWord", isWord, 144667, 0x57a77c64},
+		{"IsWord", IsWord, 144667, 0x57a77c64},
 	} {
 		count, sum := 0, uint32(0)
 		for r := rune(0); r <= unicode.MaxRune; r++ {
