@@ -167,6 +167,26 @@ func (h *HubConfig) client(p hub.Progress) *hub.Client {
 	return c
 }
 
+// CheckTokenizers loads the tokenizers and templates of models that need no network,
+// and returns what is wrong with the first that cannot be used.
+func (c *Config) CheckTokenizers(ctx context.Context) error {
+	for i, m := range c.Models {
+		if _, err := os.Stat(m.Tokenizer); err != nil && m.Tokenizer != tokensOfQwen3 {
+			continue
+		}
+		o, err := m.options()
+		if err == nil && m.Tokenizer == tokensOfQwen3 {
+			_, err = qwen3.Open(o)
+		} else if err == nil {
+			_, err = local.Open(ctx, m.Tokenizer, nil, o)
+		}
+		if err != nil {
+			return fmt.Errorf("models[%d].tokenizer: model %q: %w", i, m.Name, err)
+		}
+	}
+	return nil
+}
+
 // announce logs what was loaded.
 func (s *Server) announce(t *tokenizer) {
 	m := t.loaded

@@ -50,6 +50,9 @@ environment, and say everything that is wrong with it.`,
 					return fmt.Errorf("tls: load %s and %s: %w", cfg.TLS.Cert, cfg.TLS.Key, err)
 				}
 			}
+			if err := cfg.CheckTokenizers(cmd.Context()); err != nil {
+				return err
+			}
 			if len(cfg.Engines)+cfg.Sim.Engines == 0 {
 				fmt.Fprintln(cmd.ErrOrStderr(), "warning: no engines: serve needs --engine or --sim as well")
 			}

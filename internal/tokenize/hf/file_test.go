@@ -31,6 +31,7 @@ func TestBrokenFiles(t *testing.T) {
 		{"bad id", model(`{"type":"BPE","vocab":{"a":-1},"merges":[]}`), "model: vocab: line 1, byte 88: expected a token id between 0 and 16777215"},
 		{"huge id", model(`{"type":"BPE","vocab":{"a":99999999999999999999},"merges":[]}`), "expected a token id between 0 and 16777215"},
 		{"two tokens, one id", model(`{"type":"BPE","vocab":{"a":3,"b":3},"merges":[]}`), "model: vocab: two tokens have the id 3"},
+		{"one token twice", model(`{"type":"BPE","vocab":{"a":3,"b":1,"a":2},"merges":[]}`), "model: vocab: a token is given twice"},
 		{"merge of three", model(`{"type":"BPE","vocab":{"a":0},"merges":["a a a"]}`), `model: merges: [0]: expected two tokens with a space between, got "a a a"`},
 		{"merge list of three", model(`{"type":"BPE","vocab":{"a":0,"aa":1},"merges":[["a","a","a"]]}`), "model: merges: [0]: expected two tokens"},
 		{"merge list of one", model(`{"type":"BPE","vocab":{"a":0,"aa":1},"merges":[["a"]]}`), "model: merges: [0]: expected two tokens"},

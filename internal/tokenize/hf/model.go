@@ -136,6 +136,9 @@ func (t *Tokenizer) loadVocab(s *scanner, alphabet bool) error {
 	if i, ok := t.vocab.index(); !ok {
 		return fmt.Errorf("two tokens have the id %d", t.vocab.ids[i])
 	}
+	if t.vocab.twice {
+		return errors.New("a token is given twice")
+	}
 	return nil
 }
 
@@ -162,7 +165,7 @@ func (t *Tokenizer) loadMerges(m *bpe, s *scanner) error {
 		// Lists follow the vocabulary, so the next token is often the one made.
 		l, r, both := m.vocab.lookup(buf[:at]), m.vocab.lookup(buf[at:]), none
 		for range 2 {
-			if !m.vocab.twice && int(last) < m.vocab.len() && string(m.vocab.at(last)) == string(buf) {
+			if int(last) < m.vocab.len() && string(m.vocab.at(last)) == string(buf) {
 				both = m.vocab.id(last)
 				break
 			}

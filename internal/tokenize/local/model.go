@@ -155,7 +155,7 @@ func loadTokenizer(files *hub.Files, conf *config, o Options) (*hf.Tokenizer, er
 	pattern := o.Pattern
 	if pattern == "" {
 		if pattern = patterns[conf.Class]; pattern == "" {
-			return nil, errors.New("tiktoken.model: the file does not say how text is split into pieces, and neither does the model: give the pattern")
+			return nil, errors.New("tiktoken.model: the file does not say how text is split into pieces, and neither does the model: give the pattern (models[].pattern, --pattern)")
 		}
 	}
 	tok, err := hf.ParseTiktoken(files.TiktokenModel, pattern, added)
