@@ -162,6 +162,7 @@ func TestModels(t *testing.T) {
 		`level=WARN msg="chats are placed without tokens" model=bare` + noTemplate,
 		loaded + `cached source=org/tiny@0123456789012345678901234567890123456789` + none,
 		`level=WARN msg="chats are placed without tokens" model=cached` + noTemplate,
+		`level=WARN msg="no engine serves a model for these tokenizers" models="nobody serves it"`,
 	}, lines); diff != "" {
 		t.Errorf("log (-want +got):\n%s", diff)
 	}

@@ -125,6 +125,9 @@ func (f *tokenizeFlags) isChat(data []byte) bool {
 // parseChat reads a chat request or an array of messages.
 func (f *tokenizeFlags) parseChat(data []byte) (tokenize.Chat, error) {
 	trimmed := bytes.Trim(data, jsonSpace)
+	if at := openai.LoneSurrogate(data); at >= 0 {
+		return tokenize.Chat{}, fmt.Errorf("expected characters, got half a surrogate pair at byte %d", at)
+	}
 	switch {
 	case len(trimmed) > 0 && trimmed[0] == '[':
 		return tokenize.Chat{Messages: trimmed, NoGenerationPrompt: f.noGeneration}, nil

@@ -58,6 +58,9 @@ func (p *promptSource) encode(ctx context.Context, h tokenize.Hashing) (tokenize
 	if p.given() {
 		return p.ids(h), nil
 	}
+	if at := openai.LoneSurrogate(p.req.Raw()); at >= 0 {
+		return tokenize.Result{}, fmt.Errorf("body: half a surrogate pair at byte %d, which is no character", at)
+	}
 	if p.tokens.Engine {
 		return p.ask(ctx, h)
 	}

@@ -43,6 +43,7 @@ type call struct {
 	ext       *nvext.NvExt
 	prompt    tokenize.Result
 	hashing   tokenize.Hashing // of the prompt's blocks, if they were hashed
+	tokenless bool             // the prompt's tokens were sought in vain
 	edits     []openai.Edit
 	model     *router.Model
 	placing   router.Request
@@ -136,6 +137,7 @@ func (c *call) decode() error {
 	if c.model == nil {
 		return c.unknownModel(c.req.Model)
 	}
+	c.checkTokens()
 	c.rec = c.model.Metrics.Start(c.received, c.metricsEndpoint(), c.req.Stream)
 	c.rec.Ready(time.Now())
 	return nil

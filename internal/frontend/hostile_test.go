@@ -79,7 +79,7 @@ func TestDeclaredBytesTakeNothing(t *testing.T) {
 
 func TestLargeSizedBodyArrivesWhole(t *testing.T) {
 	var got int
-	rg := newRig(t, rigConfig{fault: func(w http.ResponseWriter, r *http.Request, _ http.Handler) {
+	rg := newRig(t, rigConfig{sim: simserver.Config{ContextLength: 4 << 20}, fault: func(w http.ResponseWriter, r *http.Request, _ http.Handler) {
 		body, _ := io.ReadAll(r.Body)
 		got = len(body)
 		answer(200, `{"choices":[]}`)(w, r)

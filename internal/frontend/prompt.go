@@ -34,7 +34,7 @@ func (c *call) tokenize() error {
 		c.metrics.HintIgnored("nvext.use_raw_prompt") // a chat has no other prompt
 	}
 	needed := c.needsTokens()
-	brought := c.ext != nil && c.ext.TokenData != nil && (needed || c.row != nil)
+	brought := c.ext != nil && len(c.ext.TokenData) > 0 && (needed || c.row != nil)
 	if !needed && !brought {
 		return nil
 	}
@@ -57,21 +57,32 @@ func (c *call) tokenize() error {
 }
 
 // takeTokenData takes the tokens that the client brings along, unless they are none
-// of the model's.
+// of the model's, or stand for something else than one text or chat.
 func (c *call) takeTokenData(tokens Tokens) {
-	if !tokens.knows(c.ext.TokenData) {
+	if !c.oneText() || !tokens.knows(c.ext.TokenData) {
 		c.metrics.HintIgnored("nvext.token_data")
 		return
 	}
 	c.prompt = tokenize.Result{IDs: c.ext.TokenData, Source: tokenize.Client}
 }
 
+// oneText reports whether the prompt is a chat or one text, and not tokens, several
+// prompts or embeddings.
+func (c *call) oneText() bool {
+	if c.endpoint == openai.Chat {
+		return true
+	}
+	batch := c.req.Batch()
+	return len(batch) == 1 && batch[0].Kind() == '"'
+}
+
 // encode makes the tokens. Those that the client brought along stay.
 func (c *call) encode(src *promptSource) error {
 	if src.busy() {
+		gate := c.encoders.gate(len(c.req.Raw()))
 		select {
-		case c.encoders <- struct{}{}:
-			defer func() { <-c.encoders }()
+		case gate <- struct{}{}:
+			defer func() { <-gate }()
 		case <-c.ctx.Done():
 			return c.cancelled()
 		}
@@ -99,6 +110,7 @@ func (c *call) encode(src *promptSource) error {
 
 // skipTokens notes that a prompt has no tokens.
 func (c *call) skipTokens(err error) {
+	c.tokenless = true
 	reason := skipReason(err)
 	c.model.Metrics.TokensSkipped(reason)
 	if reason != metrics.SkipTemplate { // what a template says may quote the prompt
@@ -127,13 +139,24 @@ func (c *call) source(tokens Tokens) *promptSource {
 }
 
 // needsTokens reports whether the request's ids are worth their cost: they are
-// asked for, or a threshold counts them.
+// asked for, a threshold counts them, or they may be too many.
 func (c *call) needsTokens() bool {
-	if c.model.Thresholds().Set() {
+	if c.model.Thresholds().Set() || c.mayBeTooLong() {
 		return true
 	}
 	return c.ext != nil && (c.ext.QueryOnly() || c.ext.Wants("routing") || c.ext.HasAnnotation(noteTokenIDs) || c.ext.HasAnnotation(notePrompt))
 }
+
+// mayBeTooLong reports whether the prompt may exceed the context and it takes no
+// engine to find out. A token stands for at least a byte, and what is in the body
+// besides the prompt makes up for those that a template adds.
+func (c *call) mayBeTooLong() bool {
+	limit := c.model.ContextLength
+	return limit > 0 && len(c.req.Raw()) >= limit && !c.batched() && c.tokensOf(c.model).Local != nil
+}
+
+// batched reports whether there are several prompts, whose lengths do not add up.
+func (c *call) batched() bool { return c.endpoint == openai.Completions && len(c.req.Batch()) > 1 }
 
 // wantsPrompt reports whether the formatted prompt is asked for.
 func (c *call) wantsPrompt() bool {
@@ -143,7 +166,7 @@ func (c *call) wantsPrompt() bool {
 // checkContext refuses a prompt that leaves no room for an answer.
 func (c *call) checkContext() error {
 	limit, n := c.model.ContextLength, len(c.prompt.IDs)
-	if limit <= 0 || n < limit || c.endpoint == openai.Completions && len(c.req.Batch()) > 1 {
+	if limit <= 0 || n < limit || c.batched() {
 		return nil
 	}
 	param := "messages"

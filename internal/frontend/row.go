@@ -229,10 +229,10 @@ type latePrompt struct {
 
 // hashLater has the prompt tokenized and hashed for the trace, and reports whether
 // that keeps the body. A request whose answer has begun has a prompt that is worth
-// it.
+// it, unless that was tried in vain before.
 func (c *call) hashLater() bool {
 	r := c.row
-	if r == nil || c.prompt.Source != tokenize.None {
+	if r == nil || c.prompt.Source != tokenize.None || c.tokenless {
 		return false
 	}
 	src := c.source(c.tokensOf(c.model))

@@ -79,9 +79,10 @@ type Server struct {
 	log      *slog.Logger
 	keys     keyring
 	routes   map[string]route
-	body     atomic.Int64  // bytes of bodies held
-	encoders chan struct{} // one place per prompt that may be tokenized at a time
+	body     atomic.Int64 // bytes of bodies held
+	encoders encoders
 	tokens   map[string]Tokens
+	unproven atomic.Bool // nobody has looked yet whether all tokens are of use
 	qwen3    atomic.Bool // the built-in tokenizer is in use
 	inflight atomic.Int64
 	draining atomic.Bool
@@ -116,7 +117,7 @@ func New(cfg Config) *Server {
 		log:     cfg.Log,
 		keys:    keyring(cfg.Keys),
 		// One core stays free, so that streams keep flowing.
-		encoders: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1)),
+		encoders: newEncoders(max(1, runtime.GOMAXPROCS(0)-1)),
 	}
 	s.routes = s.routeTable()
 	return s

@@ -3,6 +3,7 @@ package frontend
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/stator-ai/stator/internal/router"
 	"github.com/stator-ai/stator/internal/tokenize"
@@ -28,14 +29,50 @@ const OtherModels = "*"
 // under. An adapter without an entry has that of its model. Models without one have
 // the built-in tokenizer that their engines name, if they do. SetTokens keeps the
 // map; it is called before the first request.
-func (s *Server) SetTokens(byModel map[string]Tokens) { s.tokens = byModel }
+func (s *Server) SetTokens(byModel map[string]Tokens) {
+	s.tokens = byModel
+	s.unproven.Store(len(byModel) > 0)
+}
+
+// checkTokens warns once of entries that no served model uses. It waits until all
+// engines have said what they serve.
+func (s *Server) checkTokens() {
+	if !s.unproven.Load() {
+		return
+	}
+	if found, all := s.router.Workers(); found < all || !s.unproven.CompareAndSwap(true, false) {
+		return
+	}
+	used := make(map[string]bool)
+	for _, st := range s.router.Status() {
+		used[s.entryOf(st.Model)] = true
+	}
+	var unused []string
+	for _, name := range slices.Sorted(maps.Keys(s.tokens)) {
+		if !used[name] {
+			unused = append(unused, name)
+		}
+	}
+	if len(unused) > 0 {
+		s.log.Warn("no engine serves a model for these tokenizers", "models", strings.Join(unused, ", "))
+	}
+}
+
+// entryOf returns the name under which the entry of a model is found, empty if it
+// has none.
+func (s *Server) entryOf(m *router.Model) string {
+	for _, name := range []string{m.ID, m.Parent, OtherModels} {
+		if _, ok := s.tokens[name]; ok {
+			return name
+		}
+	}
+	return ""
+}
 
 // tokensOf returns where the tokens of a model come from.
 func (s *Server) tokensOf(m *router.Model) Tokens {
-	for _, name := range []string{m.ID, m.Parent, OtherModels} {
-		if t, ok := s.tokens[name]; ok {
-			return t
-		}
+	if name := s.entryOf(m); name != "" {
+		return s.tokens[name]
 	}
 	switch m.Tokenizer {
 	case tokenize.ByteModel{}.Fingerprint():

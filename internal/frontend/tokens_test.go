@@ -1,11 +1,13 @@
 package frontend
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -143,7 +145,8 @@ func TestTokenAnnotations(t *testing.T) {
 	}
 }
 
-// TestTokenData: ids that the model does not have are no prompt of its.
+// TestTokenData: ids that the model does not have are no prompt of its, nor do ids
+// stand for several prompts or for other ids.
 func TestTokenData(t *testing.T) {
 	rg := newRig(t, rigConfig{sim: onQwen3})
 	const members = `"messages":[{"role":"user","content":"hi"}],"nvext":{"annotations":["query_instance_id:"],"token_data":%s}`
@@ -154,11 +157,25 @@ func TestTokenData(t *testing.T) {
 	if got := ask("[1,151644,3]"); !strings.Contains(got, `"token_ids":[1,151644,3]`) {
 		t.Errorf("tokens of the model: %s", got)
 	}
+	if got := ask("[]"); !strings.Contains(got, `"token_ids":[151644,872,198,`) {
+		t.Errorf("no ids: %s", got)
+	}
+	for prompt, want := range map[string]string{
+		`"hi"`:        `"token_ids":[7,8]`,
+		`["hi"]`:      `"token_ids":[7,8]`,
+		`["hi","hi"]`: `"token_ids":[6023,6023]`,
+		`[5]`:         `"token_ids":[5]`,
+	} {
+		_, answer := rg.post(t, textPath, `{"model":"stator-sim","prompt":`+prompt+`,"nvext":{"annotations":["query_instance_id:"],"token_data":[7,8]}}`)
+		if !strings.Contains(answer, want) {
+			t.Errorf("prompt %s: no %s in %s", prompt, want, answer)
+		}
+	}
 	if got := ask("[1,4294967295,3]"); !strings.Contains(got, `"token_ids":[151644,872,198,`) {
 		t.Errorf("an id that the model does not have: %s", got)
 	}
 	rg.post(t, chatPath, `{"model":"stator-sim","max_tokens":1,"messages":[{"role":"user","content":"hi"}],"nvext":{"use_raw_prompt":true}}`)
-	wantMetrics(t, rg, `stator_hints_ignored_total{field="token_data"} 1`, `stator_hints_ignored_total{field="use_raw_prompt"} 1`)
+	wantMetrics(t, rg, `stator_hints_ignored_total{field="token_data"} 3`, `stator_hints_ignored_total{field="use_raw_prompt"} 1`)
 }
 
 func wantMetrics(t *testing.T, rg *rig, want ...string) {
@@ -209,6 +226,8 @@ func TestWithoutTokensARequestGoesOn(t *testing.T) {
 		{"kwargs that are none", chatPath, plain + `,"chat_template_kwargs":7`, "request", Tokens{Local: qwen3.Model()}, nil},
 		{"tokens that are cut off", textPath, `"prompt":"hi","truncate_prompt_tokens":1`, "request", Tokens{Local: qwen3.Model()}, nil},
 		{"a chat with a beginning", chatPath, plain + `,"add_special_tokens":true`, "request", Tokens{Local: qwen3.Model()}, nil},
+		{"half a character", chatPath, `"messages":[{"role":"user","content":"\ud800"}]`, "request", Tokens{Local: qwen3.Model()}, nil},
+		{"half a character for an engine", textPath, `"prompt":"\udc00"`, "request", Tokens{Engine: true}, broken},
 		{"an engine that fails", chatPath, plain, "engine", Tokens{Engine: true}, broken},
 		{"no engine that could", chatPath, plain, "no_engine", Tokens{Engine: true}, nil},
 		{"several prompts", textPath, `"prompt":["a","b"]`, "batch", Tokens{Engine: true}, broken},
@@ -237,8 +256,8 @@ func TestWithoutTokensARequestGoesOn(t *testing.T) {
 			if ids := query(t, rg, row.path, row.members); ids != nil {
 				t.Errorf("tokens out of nowhere: %d", ids)
 			}
-			// Once for each of the two, and once more for the row of the first.
-			wantMetrics(t, rg, fmt.Sprintf(`stator_tokenizations_skipped_total{model="stator-sim",reason=%q} 3`, row.reason))
+			// Once for each of the two; for the row of the first it is not tried again.
+			wantMetrics(t, rg, fmt.Sprintf(`stator_tokenizations_skipped_total{model="stator-sim",reason=%q} 2`, row.reason))
 			for _, r := range rows.take() {
 				if r.TokenSource != "none" || !r.InputGuessed {
 					t.Errorf("row with %s tokens", r.TokenSource)
@@ -299,7 +318,13 @@ func TestContextLengthInRealTokens(t *testing.T) {
 	const members = `"messages":[{"role":"user","content":"The quick brown fox jumps over the lazy dog."}]`
 	n := len(query(t, newRig(t, rigConfig{sim: onQwen3}), chatPath, members))
 	for _, row := range []struct{ limit, status int }{{n + 1, 200}, {n, 400}} {
-		for _, tokens := range []map[string]Tokens{nil, {OtherModels: {Engine: true}}} {
+		for _, source := range []struct {
+			tokens map[string]Tokens
+			nvext  string
+		}{
+			{nil, ""},
+			{map[string]Tokens{OtherModels: {Engine: true}}, `,"nvext":{"extra_fields":["routing"]}`}, // else it is not asked
+		} {
 			sim := onQwen3
 			sim.ContextLength = row.limit
 			var sent atomic.Int32
@@ -309,14 +334,108 @@ func TestContextLengthInRealTokens(t *testing.T) {
 				}
 				next.ServeHTTP(w, r)
 			}})
-			rg.SetTokens(tokens)
-			resp, answer := rg.post(t, chatPath, `{"model":"stator-sim","max_tokens":1,`+members+`,"nvext":{"extra_fields":["routing"]}}`)
+			rg.SetTokens(source.tokens)
+			resp, answer := rg.post(t, chatPath, `{"model":"stator-sim","max_tokens":1,`+members+source.nvext+`}`)
 			if resp.StatusCode != row.status || (sent.Load() > 0) != (row.status == 200) {
 				t.Errorf("limit %d: status %d, sent %d times: %s", row.limit, resp.StatusCode, sent.Load(), answer)
 			}
 			if row.status == 400 && !strings.Contains(answer, fmt.Sprintf("maximum context length is %d tokens. However, your messages resulted in %d tokens", n, n)) {
 				t.Errorf("limit %d: %s", row.limit, answer)
 			}
+		}
+	}
+}
+
+// TestLongPromptsAreCounted: only a body that has the bytes for it can be too long,
+// and one whose tokens cannot be had goes on.
+func TestLongPromptsAreCounted(t *testing.T) {
+	raises := Tokens{Local: templated(t, `{{ raise_exception('no') }}`, local.Options{})}
+	for _, row := range []struct {
+		name, path, members string
+		length              int // of the body
+		calls               int
+	}{
+		{"short", textPath, `"prompt":"$"`, 999, 0},
+		{"long", textPath, `"prompt":"$"`, 1000, 1},
+		{"long chat", chatPath, `"messages":["$"]`, 1000, 1},
+		{"tools", chatPath, `"messages":["m"],"tools":["$"]`, 1000, 1},
+		{"several", textPath, `"prompt":["$","b"]`, 1000, 0},
+	} {
+		var calls []string
+		sim := onQwen3
+		sim.ContextLength = 1000
+		rg := newRig(t, rigConfig{sim: sim, fault: answers(200, "application/json", whole)})
+		rg.SetTokens(map[string]Tokens{OtherModels: {Local: noted{&calls}}})
+		body := `{"model":"stator-sim",` + row.members + `}`
+		body = strings.Replace(body, "$", strings.Repeat("x", row.length-len(body)+1), 1)
+		if resp, answer := rg.post(t, row.path, body); resp.StatusCode != 200 || len(calls) != row.calls {
+			t.Errorf("%s: status %d, %d calls, want %d: %s", row.name, resp.StatusCode, len(calls), row.calls, answer)
+		}
+		if row.path == textPath {
+			continue
+		}
+		rg.SetTokens(map[string]Tokens{OtherModels: raises})
+		if resp, answer := rg.post(t, row.path, body); resp.StatusCode != 200 {
+			t.Errorf("%s: without tokens: status %d: %s", row.name, resp.StatusCode, answer)
+		}
+	}
+}
+
+// TestSmallPromptsDoNotWait for large ones to be tokenized.
+func TestSmallPromptsDoNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sim := onQwen3
+		sim.ContextLength = 1 << 20
+		rg := newRig(t, rigConfig{sim: sim})
+		for range cap(rg.encoders.large) {
+			rg.encoders.large <- struct{}{}
+		}
+		if ids := query(t, rg, textPath, `"prompt":"hi"`); len(ids) != 1 {
+			t.Errorf("tokens %d", ids)
+		}
+		found := make(chan int, 1)
+		go func() { found <- len(query(t, rg, textPath, `"prompt":"`+strings.Repeat(" a", largeBody/2)+`"`)) }()
+		synctest.Wait()
+		if len(found) != 0 {
+			t.Error("a large prompt does not wait")
+		}
+		<-rg.encoders.large
+		if n := <-found; n != largeBody/2 {
+			t.Errorf("%d tokens, want %d", n, largeBody/2)
+		}
+		rg.stop()
+	})
+}
+
+// TestUnusedTokens: entries that no model uses are named once.
+func TestUnusedTokens(t *testing.T) {
+	const warning = `level=WARN msg="no engine serves a model for these tokenizers" models=`
+	for names, want := range map[string]string{
+		"stator-sim":            "",
+		"*":                     "",
+		"stator-sim stator-sin": warning + "stator-sin\n",
+		"stator-sim * b a":      warning + `"*, a, b"` + "\n",
+	} {
+		var log bytes.Buffer
+		rg := newRig(t, rigConfig{front: Config{Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{
+			Level: slog.LevelWarn,
+			ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+				if a.Key == slog.TimeKey {
+					return slog.Attr{}
+				}
+				return a
+			},
+		}))}})
+		tokens := make(map[string]Tokens)
+		for name := range strings.FieldsSeq(names) {
+			tokens[name] = Tokens{}
+		}
+		rg.SetTokens(tokens)
+		rg.post(t, chatPath, hello)
+		rg.post(t, chatPath, hello)
+		rg.stop()
+		if log.String() != want {
+			t.Errorf("%s: log %q, want %q", names, &log, want)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package simserver
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 
@@ -71,7 +72,7 @@ func (s *Server) serveTokenize(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	f := &sc.fields
-	ids, bad := s.tokenizeIDs(f)
+	ids, bad := s.tokenizeIDs(r.Context(), sc)
 	if bad != nil {
 		writeError(w, bad)
 		return
@@ -100,10 +101,16 @@ func (s *Server) serveTokenize(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, append(b, '}'))
 }
 
-func (s *Server) tokenizeIDs(f *fields) ([]uint32, *apiError) {
+func (s *Server) tokenizeIDs(ctx context.Context, sc *scratch) ([]uint32, *apiError) {
+	f := &sc.fields
 	if _, _, err := s.checkModel(f); err != nil {
 		return nil, err
 	}
+	done, bad := sc.takeTurn(ctx)
+	if bad != nil {
+		return nil, bad
+	}
+	defer done()
 	v := f.Get("prompt")
 	if !v.Present() {
 		p, err := s.chatPrompt(f, tokenize.Hashing{})

@@ -182,6 +182,11 @@ func (s *Server) parseRequest(sc *scratch, w http.ResponseWriter, hr *http.Reque
 	if s.cfg.Engine != nil {
 		r.hashing.Size = s.cfg.BlockSize
 	}
+	done, err := sc.takeTurn(hr.Context())
+	if err != nil {
+		return err
+	}
+	defer done()
 	if chat {
 		s.parseChat(r, f)
 	} else {

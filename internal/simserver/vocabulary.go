@@ -7,6 +7,7 @@ import (
 
 	"github.com/stator-ai/stator/internal/tokenize"
 	"github.com/stator-ai/stator/internal/tokenize/detok"
+	"github.com/stator-ai/stator/internal/tokenize/local"
 	"github.com/stator-ai/stator/internal/tokenize/qwen3"
 )
 
@@ -72,8 +73,14 @@ type tokens interface {
 }
 
 var qwen3Vocabulary = sync.OnceValue(func() *vocabulary {
+	// A model of its own: a frontend in the same process is not to find in its cache
+	// what an engine has put there.
+	model, err := qwen3.Open(local.Options{})
+	if err != nil {
+		panic(fmt.Sprintf("simserver: %v", err)) // the files are built in
+	}
 	v := &vocabulary{
-		model:       qwen3.Model(),
+		model:       model,
 		tokens:      qwen3.Tokenizer(),
 		size:        qwen3.Tokenizer().Size(),
 		special:     qwen3.EndOfText,

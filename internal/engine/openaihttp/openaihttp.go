@@ -55,7 +55,8 @@ type Engine struct {
 	transport *http.Transport
 	chat      *url.URL // the two hot routes, resolved once
 	compl     *url.URL
-	tokenizer atomic.Int32 // the tokenizeStyle of its route
+	tokenizer atomic.Int32              // the tokenizeStyle of its route
+	silent    atomic.Pointer[time.Time] // when that route did not answer; nil for never
 }
 
 var (

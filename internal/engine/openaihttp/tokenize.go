@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"time"
 
 	"github.com/stator-ai/stator/internal/engine"
 	"github.com/stator-ai/stator/internal/openai"
@@ -30,15 +31,47 @@ const (
 // maxTokens bounds the answer of a tokenize route, in bytes.
 const maxTokens = 64 << 20
 
+// answerLimit bounds the answer to a body of so many bytes. A byte makes at most one
+// token, whose id takes twelve bytes in a list; the rest is for what a template adds.
+func answerLimit(body int) int64 { return min(16*int64(body)+1<<20, maxTokens) }
+
+// tokenizeRest is how long a server is left alone that did not answer.
+const tokenizeRest = 30 * time.Second
+
+// errResting means that the server was not asked.
+var errResting = fmt.Errorf("tokenize: the engine did not answer less than %v ago and is not asked again yet", tokenizeRest)
+
 // chatMembers are the members of a chat request that decide its prompt.
 var chatMembers = []string{
 	"messages", "tools", "tool_choice", "documents", "reasoning_effort", "chat_template",
 	"chat_template_kwargs", "add_generation_prompt", "continue_final_message", "add_special_tokens",
 }
 
-// Tokenize implements [engine.Tokenizer]. Which of the two styles a server has is
-// found out with the first request that succeeds.
+// Tokenize implements [engine.Tokenizer]. A server that cannot be reached, or does
+// not answer before the deadline, is not asked again for half a minute: until then
+// there is an error at once.
 func (e *Engine) Tokenize(ctx context.Context, r *engine.TokenizeRequest) (*engine.TokenizeResult, error) {
+	if t := e.silent.Load(); t != nil && time.Since(*t) < tokenizeRest {
+		return nil, errResting
+	}
+	out, err := e.tokenize(ctx, r)
+	var failed *unansweredError
+	if errors.As(err, &failed) && !errors.Is(ctx.Err(), context.Canceled) && !engine.IsLocal(err) {
+		now := time.Now()
+		e.silent.Store(&now)
+	}
+	return out, err
+}
+
+// unansweredError means that a request was not answered.
+type unansweredError struct{ err error }
+
+func (e *unansweredError) Error() string { return e.err.Error() }
+func (e *unansweredError) Unwrap() error { return e.err }
+
+// tokenize asks the server. Which of the two styles it has is found out with the
+// first request that succeeds.
+func (e *Engine) tokenize(ctx context.Context, r *engine.TokenizeRequest) (*engine.TokenizeResult, error) {
 	style := tokenizeStyle(e.tokenizer.Load())
 	var first error
 	if style != textStyle {
@@ -160,9 +193,9 @@ func (e *Engine) post(ctx context.Context, path string, body []byte, out any) er
 		return err
 	}
 	req.Header["Content-Type"] = jsonType
-	status, answer, err := e.fetch(req, maxTokens)
+	status, answer, err := e.fetch(req, answerLimit(len(body)))
 	if err != nil {
-		return err
+		return &unansweredError{err}
 	}
 	if status != http.StatusOK || json.Unmarshal(answer, out) != nil {
 		return &refusedError{path, status}

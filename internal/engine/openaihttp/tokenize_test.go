@@ -1,12 +1,17 @@
 package openaihttp
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -220,6 +225,89 @@ func TestTokenizeNonsense(t *testing.T) {
 		})
 		if got, err := e.Tokenize(t.Context(), tokenizeRequest(t, chatRequest, "")); err == nil {
 			t.Errorf("%s: got %v, want an error", answer, got)
+		}
+	}
+}
+
+// TestTokenizeRests: a server that does not answer is left alone for a while; one
+// whose client went away is not.
+func TestTokenizeRests(t *testing.T) {
+	refuse := func(context.Context) (net.Conn, error) { return nil, errors.New("refused") }
+	hang := func(ctx context.Context) (net.Conn, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	timeout := func(ctx context.Context) (context.Context, context.CancelFunc) {
+		return context.WithTimeout(ctx, time.Second)
+	}
+	leave := func(ctx context.Context) (context.Context, context.CancelFunc) {
+		ctx, cancel := context.WithCancel(ctx)
+		time.AfterFunc(time.Second, cancel)
+		return ctx, cancel
+	}
+	for _, row := range []struct {
+		name  string
+		dial  func(context.Context) (net.Conn, error)
+		limit func(context.Context) (context.Context, context.CancelFunc)
+		rests bool
+	}{
+		{"no connection", refuse, timeout, true},
+		{"no answer", hang, timeout, true},
+		{"cancelled", hang, leave, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				dialled := 0
+				e, err := New(Config{URL: "http://engine", Dial: func(ctx context.Context) (net.Conn, error) {
+					dialled++
+					return row.dial(ctx)
+				}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer e.Close()
+				ask := func() error {
+					ctx, cancel := row.limit(t.Context())
+					defer cancel()
+					_, err := e.Tokenize(ctx, tokenizeRequest(t, chatRequest, ""))
+					synctest.Wait()
+					return err
+				}
+				if err := ask(); err == nil || errors.Is(err, errResting) {
+					t.Errorf("first: %v", err)
+				}
+				if err := ask(); err == nil || errors.Is(err, errResting) != row.rests {
+					t.Errorf("second: %v", err)
+				}
+				if rested := dialled == 1; rested != row.rests {
+					t.Errorf("dialled %d times", dialled)
+				}
+				time.Sleep(tokenizeRest)
+				if err := ask(); err == nil || errors.Is(err, errResting) {
+					t.Errorf("after a rest: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// TestTokenizeAnswerLimit: an answer that is longer than the request can need is no
+// answer.
+func TestTokenizeAnswerLimit(t *testing.T) {
+	for body, want := range map[int]int64{0: 1 << 20, 1000: 1<<20 + 16000, 64 << 20: maxTokens} {
+		if got := answerLimit(body); got != want {
+			t.Errorf("a body of %d bytes: %d, want %d", body, got, want)
+		}
+	}
+	for blanks, ok := range map[int]bool{1 << 19: true, 2 << 20: false} {
+		e, _ := scripted(t, func(path string, _ map[string]json.RawMessage) (int, string) {
+			if path != "/tokenize" {
+				return 404, ""
+			}
+			return 200, strings.Repeat(" ", blanks) + `{"count":1,"tokens":[1]}`
+		})
+		if _, err := e.Tokenize(t.Context(), tokenizeRequest(t, chatRequest, "")); (err == nil) != ok {
+			t.Errorf("%d blanks: %v", blanks, err)
 		}
 	}
 }
