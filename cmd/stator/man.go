@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
@@ -10,7 +11,7 @@ import (
 func manCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "man DIR",
-		Short:   "Write manual pages, one per command, into a directory",
+		Short:   "Write manual pages, one per command, into a directory, which is made if need be",
 		Example: `  stator man /usr/local/share/man/man1`,
 		Hidden:  true,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -20,6 +21,9 @@ func manCommand() *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := os.MkdirAll(args[0], 0o777); err != nil {
+				return err
+			}
 			root := cmd.Root()
 			root.DisableAutoGenTag = true
 			return doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "stator"}, args[0])

@@ -247,7 +247,7 @@ func (f *tokenizeFlags) open(ctx context.Context, stderr io.Writer) (*local.Mode
 		}
 		bar := hub.NewBar(stderr)
 		defer bar.Close()
-		client.Progress = bar.Update
+		client.Progress, client.Waiting = bar.Update, bar.Wait
 	}
 	m, err := local.Open(ctx, f.model, client, o)
 	if err != nil {

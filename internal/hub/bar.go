@@ -34,7 +34,7 @@ type progress struct {
 }
 
 // NewBar returns a bar that writes to w. [Bar.Update] is the [Progress] of a
-// client; [Bar.Close] ends the line.
+// client and [Bar.Wait] its Waiting; [Bar.Close] ends the line.
 func NewBar(w io.Writer) *Bar {
 	b := &Bar{w: w, now: time.Now, files: make(map[string]*progress)}
 	if f, ok := w.(*os.File); ok {
@@ -64,6 +64,20 @@ func (b *Bar) Update(file string, done, total int64) {
 		b.drawn = now
 		b.draw(now)
 	}
+}
+
+// Wait shows that a request failed and when it is made again. It is what a client's
+// Waiting is for.
+func (b *Bar) Wait(err error, pause time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	line := fmt.Sprintf("again in %s: %s", pause.Round(redraw), printable(err.Error()))
+	if b.width == 0 {
+		fmt.Fprintln(b.w, line)
+		return
+	}
+	fmt.Fprintf(b.w, "\r%s\x1b[K", cut(line, b.width-1))
+	b.dirty = true
 }
 
 // Close ends the line if a download did not come to its end. The bar can be used

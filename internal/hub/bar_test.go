@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -85,6 +86,24 @@ func TestBarElsewhere(t *testing.T) {
 	b.Update("half.json", 1, 2)
 	b.Close()
 	if got, want := out.String(), "tokenizer.json  10.0 MB in 3s  2.0 MB/s\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestBarWait(t *testing.T) {
+	why := errors.New("HTTP 503\x1b")
+	b, out, clock := testBar(30)
+	b.Update("x", 0, 10)
+	b.Wait(why, 2040*time.Millisecond)
+	clock.pass(2 * time.Second)
+	b.Update("x", 10, 10)
+	if got, want := out.String(), "\rx  [                        ]\x1b[K\ragain in 2s: HTTP 503?\x1b[K\rx  10 B in 2s  5 B/s\x1b[K\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	b, out, _ = testBar(0)
+	b.Wait(why, 500*time.Millisecond)
+	b.Close()
+	if got, want := out.String(), "again in 500ms: HTTP 503?\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -44,11 +44,15 @@ type Client struct {
 	HTTP *http.Client
 	// Progress hears of downloads; nil means that nobody does.
 	Progress Progress
+	// Waiting hears of each failure that is followed by another try, and of the
+	// pause before it, with the calls of Progress: never two at once. Nil means
+	// that nobody does.
+	Waiting func(err error, pause time.Duration)
 	// Offline is whether to use the cache alone.
 	Offline bool
 
 	wait     func(context.Context, time.Duration) error // before another try; nil means sleep
-	stall    time.Duration                              // how long a server may be silent; 0 means stallTimeout
+	stall    time.Duration                              // how long a server may be silent; 0 means the usual
 	maxBytes int64                                      // of a file; 0 means MaxFileBytes
 	symlink  func(target, path string) error            // nil means os.Symlink
 }
@@ -254,6 +258,16 @@ func (t *target) report(file string, done, total int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.Progress(file, done, total)
+}
+
+// reportPause calls Waiting.
+func (t *target) reportPause(err error, pause time.Duration) {
+	if t.Waiting == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.Waiting(err, pause)
 }
 
 // address returns the URL of a file at a commit.

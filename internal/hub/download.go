@@ -180,7 +180,7 @@ func (d *download) get(ctx context.Context) error {
 	if d.done > 0 {
 		header.Set("Range", fmt.Sprintf("bytes=%d-", d.done))
 	}
-	return d.ask(ctx, http.MethodGet, d.url, header, func(resp *http.Response, body io.Reader) error {
+	return d.ask(ctx, question{http.MethodGet, d.url, header, stallTimeout}, func(resp *http.Response, body io.Reader) error {
 		rest, err := d.position(resp)
 		if err != nil {
 			return err

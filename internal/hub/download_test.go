@@ -497,10 +497,51 @@ func TestSleep(t *testing.T) {
 	})
 }
 
+// silent is a network where nobody answers.
+type silent struct{ waited []time.Duration }
+
+func (s *silent) RoundTrip(r *http.Request) (*http.Response, error) {
+	start := time.Now()
+	<-r.Context().Done()
+	s.waited = append(s.waited, time.Since(start))
+	return nil, r.Context().Err()
+}
+
+// TestSilentHub: a server that says nothing is given up soon, and each try is
+// announced.
+func TestSilentHub(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		net := &silent{}
+		var pauses []time.Duration
+		c := &Client{Endpoint: "http://hub", CacheDir: dir, HTTP: &http.Client{Transport: net}}
+		c.Waiting = func(err error, pause time.Duration) {
+			if !errors.Is(err, errStalled) {
+				t.Errorf("announced after %v", err)
+			}
+			pauses = append(pauses, pause)
+		}
+		start := time.Now()
+		if _, err := c.Fetch(t.Context(), testRepo, "main"); !errors.Is(err, errStalled) {
+			t.Errorf("error %v", err)
+		}
+		if want := slices.Repeat([]time.Duration{10 * time.Second}, maxTries); !slices.Equal(net.waited, want) {
+			t.Errorf("waited %v for answers, want %v", net.waited, want)
+		}
+		total := 10 * time.Second * maxTries
+		for _, p := range pauses {
+			total += p
+		}
+		if took := time.Since(start); len(pauses) != maxTries-1 || took != total {
+			t.Errorf("announced pauses %v, took %v", pauses, took)
+		}
+	})
+}
+
 // TestWatchdog: bytes keep a request alive, silence ends it.
 func TestWatchdog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := (&Client{}).watch(t.Context())
+		w := (&Client{}).watch(t.Context(), stallTimeout)
 		defer w.stop()
 		r := w.reader(strings.NewReader("abc"))
 		for range 3 {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 )
 
@@ -39,7 +40,7 @@ func (t *target) list(ctx context.Context, tries int) (*listing, error) {
 		} `json:"siblings"`
 	}
 	err := t.retry(ctx, tries, func() error {
-		return t.ask(ctx, http.MethodGet, u, nil, func(resp *http.Response, body io.Reader) error {
+		return t.ask(ctx, question{method: http.MethodGet, url: u, stall: askTimeout}, func(resp *http.Response, body io.Reader) error {
 			if resp.StatusCode != http.StatusOK {
 				return t.refusal(resp)
 			}
@@ -91,7 +92,7 @@ type entry struct {
 func (t *target) head(ctx context.Context, commit, name string) (*entry, error) {
 	e := &entry{name: name, url: t.address(commit, name)}
 	err := t.retry(ctx, maxTries, func() error {
-		return t.ask(ctx, http.MethodHead, e.url, nil, func(resp *http.Response, _ io.Reader) error {
+		return t.ask(ctx, question{method: http.MethodHead, url: e.url, stall: askTimeout}, func(resp *http.Response, _ io.Reader) error {
 			e.tag, e.size = resp.Header.Get("X-Linked-Etag"), -1
 			switch {
 			case e.tag != "" && resp.StatusCode < 400:
@@ -126,25 +127,34 @@ func goodTag(s string) bool {
 	return s != "" && len(s) <= 128
 }
 
+// question is what ask asks.
+type question struct {
+	method string
+	url    *url.URL
+	header http.Header
+	stall  time.Duration // how long the server may be silent
+}
+
 // ask makes a request and hands its answer to read, with a body that fails when
 // the server falls silent. Redirects are followed, except one that already tells
 // a HEAD request what it wants to know. The token goes to the endpoint only, which
 // net/http's own rule does not promise: it would send it to another port or a
 // subdomain.
-func (t *target) ask(ctx context.Context, method string, u *url.URL, header http.Header, read func(*http.Response, io.Reader) error) error {
-	w := t.watch(ctx)
+func (t *target) ask(ctx context.Context, q question, read func(*http.Response, io.Reader) error) error {
+	w := t.watch(ctx, q.stall)
 	defer w.stop()
 	client := http.Client{}
 	if t.HTTP != nil {
 		client = *t.HTTP
 	}
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	u := q.url
 	for range maxHops {
-		req, err := http.NewRequestWithContext(w.ctx, method, u.String(), nil)
+		req, err := http.NewRequestWithContext(w.ctx, q.method, u.String(), nil)
 		if err != nil {
 			return fmt.Errorf("request: %w", err)
 		}
-		for k, v := range header {
+		for k, v := range q.header {
 			req.Header[k] = v
 		}
 		req.Header.Set("User-Agent", userAgent)
@@ -158,7 +168,7 @@ func (t *target) ask(ctx context.Context, method string, u *url.URL, header http
 		}
 		w.alive()
 		next, err := t.redirect(resp, u)
-		if err != nil || next == nil || method == http.MethodHead && resp.Header.Get("X-Linked-Etag") != "" {
+		if err != nil || next == nil || q.method == http.MethodHead && resp.Header.Get("X-Linked-Etag") != "" {
 			if err == nil {
 				err = read(resp, w.reader(resp.Body))
 			}

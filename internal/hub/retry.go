@@ -16,7 +16,9 @@ const (
 	// maxPause is the longest pause, also one that a server asks for. It is an
 	// error to be told to wait longer.
 	maxPause = 60 * time.Second
-	// stallTimeout is how long a server may be silent.
+	// askTimeout is how long a server may be silent when it is asked about files,
+	// stallTimeout when it sends one.
+	askTimeout   = 10 * time.Second
 	stallTimeout = 30 * time.Second
 	// fallbackTimeout is how long the Hub may take to say what has changed, when
 	// the cache could do without.
@@ -31,7 +33,7 @@ var errStalled = errors.New("no answer in time")
 var errProgress = errors.New("interrupted after some progress")
 
 // retry calls op until it succeeds, fails for good, or has failed tries times.
-func (c *Client) retry(ctx context.Context, tries int, op func() error) error {
+func (t *target) retry(ctx context.Context, tries int, op func() error) error {
 	for failed := 0; ; {
 		err := op()
 		if errors.Is(err, errProgress) {
@@ -47,7 +49,8 @@ func (c *Client) retry(ctx context.Context, tries int, op func() error) error {
 		if se := (*StatusError)(nil); errors.As(err, &se) && se.After > 0 {
 			pause = se.After
 		}
-		wait := c.wait
+		t.reportPause(err, pause)
+		wait := t.wait
 		if wait == nil {
 			wait = sleep
 		}
@@ -77,10 +80,11 @@ type watchdog struct {
 	stall  time.Duration
 }
 
-func (c *Client) watch(ctx context.Context) *watchdog {
-	w := &watchdog{stall: c.stall}
-	if w.stall == 0 {
-		w.stall = stallTimeout
+// watch returns a watchdog that lets the server be silent for so long.
+func (c *Client) watch(ctx context.Context, stall time.Duration) *watchdog {
+	w := &watchdog{stall: stall}
+	if c.stall > 0 {
+		w.stall = c.stall
 	}
 	w.ctx, w.cancel = context.WithCancelCause(ctx)
 	w.timer = time.AfterFunc(w.stall, func() { w.cancel(errStalled) })

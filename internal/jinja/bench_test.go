@@ -59,7 +59,7 @@ func BenchmarkQwen3(b *testing.B) {
 }
 
 func BenchmarkCompile(b *testing.B) {
-	src := chatTemplate(b, "qwen3").src
+	src := chatSource(b, "qwen3")
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := Compile(src); err != nil {

@@ -149,32 +149,32 @@ func filterAttr(st *state, v Value, a []Value) (Value, error) {
 }
 
 func filterToJSON(st *state, v Value, a []Value) (Value, error) {
-	var o JSONOptions
+	var o jsonOptions
 	var err error
-	if o.ASCII, err = flag(st, a[0]); err != nil {
+	if o.ascii, err = flag(st, a[0]); err != nil {
 		return nil, err
 	}
-	if o.SortKeys, err = flag(st, a[3]); err != nil {
+	if o.sortKeys, err = flag(st, a[3]); err != nil {
 		return nil, err
 	}
 	// A string is written without looking at the indentation.
 	if in := arg(a[1], nil); in != nil && !isString(v) {
-		o.Pretty = true
+		o.pretty = true
 		if s, ok := asString(in); ok {
-			o.Indent = s
+			o.indent = s
 		} else {
 			n, err := asCount(in)
 			if err != nil {
 				return nil, err
 			}
-			if o.Indent, err = st.repeat(" ", n); err != nil {
+			if o.indent, err = st.repeat(" ", n); err != nil {
 				return nil, err
 			}
 		}
 	}
 	o.setSeparators()
 	if sep := arg(a[2], nil); sep != nil {
-		if o.ItemSep, o.KeySep, err = separators(st, sep); err != nil {
+		if o.itemSep, o.keySep, err = separators(st, sep); err != nil {
 			return nil, err
 		}
 	}

@@ -85,7 +85,7 @@ func mapper(st *state, a callArgs) (getter, error) {
 	return func(st *state, v Value) (Value, error) {
 		def := st.filters[name]
 		if def == nil {
-			return nil, errorf("no filter named %s%s", Repr(a.pos[0]), unsupportedNote(name))
+			return nil, errorf("no filter named %s%s", repr(a.pos[0]), unsupportedNote(name))
 		}
 		return def.call(st, name, v, rest)
 	}, nil
@@ -137,7 +137,7 @@ func selector(st *state, a callArgs, byAttr bool) (func(*state, Value) (bool, er
 		}
 		def := st.tests[name]
 		if def == nil {
-			return false, errorf("no test named %s", Repr(a.pos[len(a.pos)-len(rest.pos)-1]))
+			return false, errorf("no test named %s", repr(a.pos[len(a.pos)-len(rest.pos)-1]))
 		}
 		return def.call(st, name, v, rest)
 	}, nil

@@ -169,7 +169,7 @@ func parseFloat(v Value) (float64, error) {
 		if f, ok := floatString(s); ok {
 			return f, nil
 		}
-		return 0, errorf("could not convert string to float: %s", Repr(s))
+		return 0, errorf("could not convert string to float: %s", repr(s))
 	}
 	f, ok, err := toFloat(v)
 	if err == nil && !ok {

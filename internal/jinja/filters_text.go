@@ -294,7 +294,7 @@ func filterXMLAttr(st *state, v Value, a []Value) (Value, error) {
 		}
 		key, ok := asString(e.key)
 		if !ok || strings.ContainsAny(key, " \t\n\r\f\v/>=") {
-			return nil, errorf("filter 'xmlattr': bad attribute name %s", Repr(e.key))
+			return nil, errorf("filter 'xmlattr': bad attribute name %s", repr(e.key))
 		}
 		k, err := escaped(st, e.key)
 		if err != nil {

@@ -231,7 +231,7 @@ func (f *formatter) arg(name string) (Value, error) {
 		if v, ok := f.named(name); ok {
 			return v, nil
 		}
-		return nil, errorf("format: no argument named %s", Repr(name))
+		return nil, errorf("format: no argument named %s", repr(name))
 	}
 	if n >= len(f.pos) {
 		return nil, errorf("format: no argument number %d", n)

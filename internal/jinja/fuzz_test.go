@@ -17,7 +17,7 @@ func FuzzRender(f *testing.F) {
 		f.Add(r.Src, []byte(r.Vars))
 	}
 	for _, r := range readRows[chatRow](f, "chat.jsonl") {
-		f.Add(chatTemplate(f, r.Template).src, []byte(r.Vars))
+		f.Add(chatSource(f, r.Template), []byte(r.Vars))
 	}
 	o := Options{Now: testNow, MaxSteps: 200_000, MaxOutput: 1 << 20}
 	f.Fuzz(func(t *testing.T, src string, data []byte) {
@@ -56,7 +56,7 @@ func FuzzParseJSON(f *testing.F) {
 		if err != nil {
 			return
 		}
-		out, err := AppendJSON(nil, v, JSONOptions{})
+		out, err := appendJSON(nil, v, jsonOptions{})
 		if err != nil {
 			t.Fatalf("%q: %v", data, err)
 		}
@@ -64,8 +64,8 @@ func FuzzParseJSON(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%q written as %q: %v", data, out, err)
 		}
-		if Repr(v) != Repr(again) {
-			t.Fatalf("%q read as %s, written and read as %s", data, Repr(v), Repr(again))
+		if repr(v) != repr(again) {
+			t.Fatalf("%q read as %s, written and read as %s", data, repr(v), repr(again))
 		}
 	})
 }

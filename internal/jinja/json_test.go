@@ -19,6 +19,21 @@ func dict(kv ...Value) *Dict {
 	return d
 }
 
+func list(items ...Value) *List { return &List{Items: items} }
+
+func tuple(items ...Value) *Tuple { return &Tuple{Items: items} }
+
+// appendJSON appends v without bounds, with the usual separators unless others are
+// given.
+func appendJSON(dst []byte, v Value, o jsonOptions) ([]byte, error) {
+	if o.itemSep == "" && o.keySep == "" {
+		o.setSeparators()
+	}
+	w := jsonWriter{st: &state{steps: math.MaxInt, mem: math.MaxInt, maxOut: math.MaxInt}, o: o, dst: dst}
+	err := w.value(v, 0)
+	return w.dst, err
+}
+
 func bigInt(s string) *big.Int {
 	n, _ := new(big.Int).SetString(s, 10)
 	return n
@@ -49,7 +64,7 @@ func TestParseJSON(t *testing.T) {
 			t.Errorf("%s: %v", c.in, err)
 			continue
 		}
-		if got := Repr(v); got != c.want {
+		if got := repr(v); got != c.want {
 			t.Errorf("%s\ngot  %s\nwant %s", c.in, got, c.want)
 		}
 	}
@@ -64,25 +79,25 @@ func TestParseJSONErrors(t *testing.T) {
 		strings.Repeat("1", maxIntDigits+1),
 	} {
 		if v, err := ParseJSON([]byte(in)); err == nil {
-			t.Errorf("%.40q: got %.40s, want an error", in, Repr(v))
+			t.Errorf("%.40q: got %.40s, want an error", in, repr(v))
 		}
 	}
 }
 
 func TestAppendJSON(t *testing.T) {
-	v := dict("b", NewList(int64(1), 2.0, nil, true, "é<&>'\"/\u2028\x7f\x01"), "a", dict(), "C", NewList(), int64(3), NewTuple(bigInt("99999999999999999999")))
+	v := dict("b", list(int64(1), 2.0, nil, true, "é<&>'\"/\u2028\x7f\x01"), "a", dict(), "C", list(), int64(3), tuple(bigInt("99999999999999999999")))
 	for _, c := range []struct {
 		name string
-		o    JSONOptions
+		o    jsonOptions
 		want string
 	}{
-		{"plain", JSONOptions{}, `{"b": [1, 2.0, null, true, "é<&>'\"/` + "\u2028\x7f" + `\u0001"], "a": {}, "C": [], "3": [99999999999999999999]}`},
-		{"ASCII", JSONOptions{ASCII: true}, `{"b": [1, 2.0, null, true, "\u00e9<&>'\"/\u2028\u007f\u0001"], "a": {}, "C": [], "3": [99999999999999999999]}`},
-		{"compact", JSONOptions{ItemSep: ",", KeySep: ":"}, `{"b":[1,2.0,null,true,"é<&>'\"/` + "\u2028\x7f" + `\u0001"],"a":{},"C":[],"3":[99999999999999999999]}`},
-		{"pretty", JSONOptions{Pretty: true, Indent: "\t"}, "{\n\t\"b\": [\n\t\t1,\n\t\t2.0,\n\t\tnull,\n\t\ttrue,\n\t\t\"é<&>'\\\"/\u2028\x7f\\u0001\"\n\t],\n\t\"a\": {},\n\t\"C\": [],\n\t\"3\": [\n\t\t99999999999999999999\n\t]\n}"},
+		{"plain", jsonOptions{}, `{"b": [1, 2.0, null, true, "é<&>'\"/` + "\u2028\x7f" + `\u0001"], "a": {}, "C": [], "3": [99999999999999999999]}`},
+		{"ASCII", jsonOptions{ascii: true}, `{"b": [1, 2.0, null, true, "\u00e9<&>'\"/\u2028\u007f\u0001"], "a": {}, "C": [], "3": [99999999999999999999]}`},
+		{"compact", jsonOptions{itemSep: ",", keySep: ":"}, `{"b":[1,2.0,null,true,"é<&>'\"/` + "\u2028\x7f" + `\u0001"],"a":{},"C":[],"3":[99999999999999999999]}`},
+		{"pretty", jsonOptions{pretty: true, indent: "\t"}, "{\n\t\"b\": [\n\t\t1,\n\t\t2.0,\n\t\tnull,\n\t\ttrue,\n\t\t\"é<&>'\\\"/\u2028\x7f\\u0001\"\n\t],\n\t\"a\": {},\n\t\"C\": [],\n\t\"3\": [\n\t\t99999999999999999999\n\t]\n}"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, err := AppendJSON([]byte("x"), v, c.o)
+			got, err := appendJSON([]byte("x"), v, c.o)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -91,11 +106,11 @@ func TestAppendJSON(t *testing.T) {
 			}
 		})
 	}
-	if got, err := AppendJSON(nil, dict("b", int64(1), "a", int64(2)), JSONOptions{SortKeys: true}); err != nil || string(got) != `{"a": 2, "b": 1}` {
+	if got, err := appendJSON(nil, dict("b", int64(1), "a", int64(2)), jsonOptions{sortKeys: true}); err != nil || string(got) != `{"a": 2, "b": 1}` {
 		t.Errorf("sorted: %s, %v", got, err)
 	}
-	for _, bad := range []Value{Undefined{}, NewList(Undefined{}), dict(NewTuple(int64(1)), nil), 1, []string{"a"}} {
-		if got, err := AppendJSON(nil, bad, JSONOptions{}); err == nil {
+	for _, bad := range []Value{Undefined{}, list(Undefined{}), dict(tuple(int64(1)), nil), 1, []string{"a"}} {
+		if got, err := appendJSON(nil, bad, jsonOptions{}); err == nil {
 			t.Errorf("%v: got %s, want an error", bad, got)
 		}
 	}
@@ -105,7 +120,7 @@ func TestAppendJSON(t *testing.T) {
 func TestJSONRoundTrip(t *testing.T) {
 	for _, r := range readRows[chatRow](t, "chat.jsonl") {
 		v := parseVars(t, r.Vars)
-		out, err := AppendJSON(nil, v, JSONOptions{})
+		out, err := appendJSON(nil, v, jsonOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -116,9 +131,9 @@ func TestJSONRoundTrip(t *testing.T) {
 }
 
 func TestRepr(t *testing.T) {
-	deep := Value(NewList())
+	deep := Value(list())
 	for range 2000 {
-		deep = NewList(deep)
+		deep = list(deep)
 	}
 	for _, c := range []struct {
 		v    Value
@@ -137,14 +152,14 @@ func TestRepr(t *testing.T) {
 		{"it's", `"it's"`},
 		{`it's "x"`, `'it\'s "x"'`},
 		{"\u00ad\u200b\U000e0001\u0085", `'\xad\u200b\U000e0001\x85'`},
-		{NewTuple(), "()"},
-		{NewTuple(int64(1)), "(1,)"},
-		{dict("a", NewList(true), nil, 1.5), "{'a': [True], None: 1.5}"},
+		{tuple(), "()"},
+		{tuple(int64(1)), "(1,)"},
+		{dict("a", list(true), nil, 1.5), "{'a': [True], None: 1.5}"},
 		{Undefined{}, "Undefined"},
 		{deep, "<*jinja.List>"},
 		{42, "<int>"},
 	} {
-		if got := Repr(c.v); got != c.want {
+		if got := repr(c.v); got != c.want {
 			t.Errorf("got %s, want %s", got, c.want)
 		}
 	}
@@ -154,8 +169,8 @@ func TestDict(t *testing.T) {
 	d := &Dict{}
 	// More entries than are looked through without an index, of all kinds.
 	keys := []Value{
-		"a", int64(1), nil, "b", 2.5, NewTuple("x", int64(1)), bigInt("18446744073709551616"), "c", "d", "e", int64(-7),
-		NewTuple(NewTuple()), Undefined{}, "f",
+		"a", int64(1), nil, "b", 2.5, tuple("x", int64(1)), bigInt("18446744073709551616"), "c", "d", "e", int64(-7),
+		tuple(tuple()), Undefined{}, "f",
 	}
 	for i, k := range keys {
 		if err := d.insert(k, int64(i)); err != nil {
@@ -164,36 +179,36 @@ func TestDict(t *testing.T) {
 		for j, k := range keys {
 			v, ok, err := d.lookup(k)
 			if err != nil || ok != (j <= i) || ok && v != int64(j) {
-				t.Fatalf("after %d entries: key %s gives %v, %v, %v", i+1, Repr(k), v, ok, err)
+				t.Fatalf("after %d entries: key %s gives %v, %v, %v", i+1, repr(k), v, ok, err)
 			}
 		}
 	}
 	same := []struct{ a, b Value }{
 		{int64(1), true}, {int64(1), 1.0}, {"a", markup("a")}, {bigInt("18446744073709551616"), 18446744073709551616.0},
-		{NewTuple("x", int64(1)), NewTuple(markup("x"), true)},
+		{tuple("x", int64(1)), tuple(markup("x"), true)},
 	}
 	for _, c := range same {
 		x, _, _ := d.lookup(c.a)
 		y, ok, _ := d.lookup(c.b)
 		if !ok || x != y {
-			t.Errorf("%s and %s are different keys", Repr(c.a), Repr(c.b))
+			t.Errorf("%s and %s are different keys", repr(c.a), repr(c.b))
 		}
 	}
-	for _, k := range []Value{"1", int64(2), NewTuple("x1"), NewTuple("x", "1"), ""} {
+	for _, k := range []Value{"1", int64(2), tuple("x1"), tuple("x", "1"), ""} {
 		if v, ok, _ := d.lookup(k); ok {
-			t.Errorf("%s found: %v", Repr(k), v)
+			t.Errorf("%s found: %v", repr(k), v)
 		}
 	}
-	if err := d.insert(NewList(), nil); err == nil {
+	if err := d.insert(list(), nil); err == nil {
 		t.Error("a list is a key")
 	}
 	d.Set("a", "new")
 	var first Value
 	for k, v := range d.All() {
-		first = NewTuple(k, v)
+		first = tuple(k, v)
 		break
 	}
-	if got := Repr(first); got != "('a', 'new')" {
+	if got := repr(first); got != "('a', 'new')" {
 		t.Errorf("first entry %s", got)
 	}
 	if d.Len() != len(keys) {

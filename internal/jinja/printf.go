@@ -98,7 +98,7 @@ func (p *printer) verb(s string) (string, error) {
 		}
 		v, ok := d.Get(key)
 		if !ok {
-			return "", errorf("format: the mapping has no key %s", Repr(key))
+			return "", errorf("format: the mapping has no key %s", repr(key))
 		}
 		s, value, keyed = rest, v, true
 		p.lenient = true
@@ -199,7 +199,7 @@ func (p *printer) convert(c rune, v Value, f *formatSpec) (string, error) {
 		f.verb = byte(c)
 		return p.st.formatFloat(x, f)
 	}
-	return "", errorf("unsupported format character %s", Repr(string(c)))
+	return "", errorf("unsupported format character %s", repr(string(c)))
 }
 
 func (p *printer) text(c rune, v Value, f *formatSpec) (string, error) {

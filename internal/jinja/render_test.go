@@ -72,7 +72,7 @@ func TestSnippets(t *testing.T) {
 	}
 	for _, r := range rows {
 		vars := parseVars(t, r.Vars)
-		before := Repr(vars)
+		before := repr(vars)
 		got, err := render(t, r.Src, vars)
 		switch {
 		case r.Out == nil && err == nil:
@@ -82,7 +82,7 @@ func TestSnippets(t *testing.T) {
 		case r.Out != nil && got != *r.Out:
 			t.Errorf("%s\ngot  %q\nwant %q", r.Src, got, *r.Out)
 		}
-		if after := Repr(vars); after != before {
+		if after := repr(vars); after != before {
 			t.Errorf("%s\nchanged its variables: %s", r.Src, cmp.Diff(before, after))
 		}
 	}
@@ -95,13 +95,18 @@ type chatRow struct {
 	Out      *string         `json:"out"`
 }
 
-func chatTemplate(t testing.TB, name string) *Template {
+func chatSource(t testing.TB, name string) string {
 	t.Helper()
 	src, err := os.ReadFile("testdata/" + name + ".jinja")
 	if err != nil {
 		t.Fatal(err)
 	}
-	tpl, err := Compile(string(src))
+	return string(src)
+}
+
+func chatTemplate(t testing.TB, name string) *Template {
+	t.Helper()
+	tpl, err := Compile(chatSource(t, name))
 	if err != nil {
 		t.Fatal(err)
 	}

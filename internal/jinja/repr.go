@@ -10,10 +10,10 @@ import (
 	"unicode/utf8"
 )
 
-// Repr returns v as Python's repr prints it. Of a value nested deeper than a
+// repr returns v as Python's repr prints it. Of a value nested deeper than a
 // thousand levels, or with a type that templates do not know, it returns a
 // placeholder.
-func Repr(v Value) string {
+func repr(v Value) string {
 	st := &state{steps: math.MaxInt, mem: math.MaxInt, maxOut: math.MaxInt}
 	s, err := st.repr(v)
 	if err != nil {

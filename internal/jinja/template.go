@@ -2,7 +2,6 @@ package jinja
 
 import (
 	"slices"
-	"strings"
 	"time"
 	"unicode/utf8"
 )
@@ -14,7 +13,6 @@ const maxSource = 1 << 20
 // A Template is a compiled template. It is immutable and safe for concurrent
 // use.
 type Template struct {
-	src      string
 	body     []stmt
 	unit     *unit
 	frame    frameInfo
@@ -38,7 +36,7 @@ func Compile(src string) (*Template, error) {
 		return nil, err
 	}
 	b := &binder{free: map[string]bool{}}
-	t := &Template{src: src, body: body}
+	t := &Template{body: body}
 	t.unit, t.frame, t.selfSlot = b.bind(body)
 	if b.err != nil {
 		return nil, b.err
@@ -109,6 +107,3 @@ func orDefault(n, def int) int {
 // not set itself, sorted; the functions that every template has are not among
 // them.
 func (t *Template) Undeclared() []string { return slices.Clone(t.free) }
-
-// Mentions reports whether the template's source contains s.
-func (t *Template) Mentions(s string) bool { return strings.Contains(t.src, s) }

@@ -77,16 +77,6 @@ func TestContentFormat(t *testing.T) {
 	}
 }
 
-func TestMentions(t *testing.T) {
-	tpl, err := Compile("{# developer #}{{ x }}")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !tpl.Mentions("developer") || tpl.Mentions("reasoning") {
-		t.Error("wrong")
-	}
-}
-
 // TestSharedGrowth joins to one long string twice: what was appended to it first
 // must not change, although both results begin in the same memory.
 func TestSharedGrowth(t *testing.T) {

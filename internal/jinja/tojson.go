@@ -1,7 +1,6 @@
 package jinja
 
 import (
-	"fmt"
 	"math"
 	"math/big"
 	"slices"
@@ -10,55 +9,52 @@ import (
 	"unicode/utf8"
 )
 
-// JSONOptions are the options of Python's json.dumps that templates use. The
-// zero value is the form of the filter tojson without arguments.
-type JSONOptions struct {
-	// ASCII escapes all characters beyond ASCII.
-	ASCII bool
-	// Pretty puts each item on a line of its own, indented by Indent per level.
-	Pretty bool
-	Indent string
-	// ItemSep and KeySep stand between items, and between key and value. When
-	// both are empty they are ", " and ": "; with Pretty the former is ",".
-	ItemSep, KeySep string
-	SortKeys        bool
+// jsonOptions are the options of Python's json.dumps that templates use.
+type jsonOptions struct {
+	// ascii escapes all characters beyond ASCII.
+	ascii bool
+	// pretty puts each item on a line of its own, indented by indent per level.
+	pretty bool
+	indent string
+	// itemSep and keySep stand between items, and between key and value.
+	itemSep, keySep string
+	sortKeys        bool
 }
 
-// AppendJSON appends v as Python's json.dumps writes it: with blanks after comma
-// and colon, without HTML escapes, and with NaN and infinities as bare words. A
-// value that has no JSON form is an error.
-func AppendJSON(dst []byte, v Value, o JSONOptions) ([]byte, error) {
-	st := &state{steps: math.MaxInt, mem: math.MaxInt, maxOut: math.MaxInt}
-	if o.ItemSep == "" && o.KeySep == "" {
-		o.setSeparators()
-	}
-	w := jsonWriter{st: st, o: o, dst: dst}
-	err := w.value(v, 0)
-	return w.dst, err
-}
-
-func (o *JSONOptions) setSeparators() {
-	o.ItemSep, o.KeySep = ", ", ": "
-	if o.Pretty {
-		o.ItemSep = ","
+// setSeparators sets the separators that are usual for the other options.
+func (o *jsonOptions) setSeparators() {
+	o.itemSep, o.keySep = ", ", ": "
+	if o.pretty {
+		o.itemSep = ","
 	}
 }
 
+// jsonWriter appends values as Python's json.dumps writes them: with blanks after
+// comma and colon, without HTML escapes, and with NaN and infinities as bare words.
+// A value that has no JSON form is an error.
 type jsonWriter struct {
 	st  *state
-	o   JSONOptions
+	o   jsonOptions
 	dst []byte
 }
 
-func (w *jsonWriter) value(v Value, level int) error {
-	if len(w.dst) > w.st.maxOut {
+// room is an error where n more bytes would be too many.
+func (w *jsonWriter) room(n int) error {
+	if n > w.st.maxOut-len(w.dst) {
 		return &LimitError{What: "bytes of a value", Max: w.st.maxOut}
+	}
+	return nil
+}
+
+func (w *jsonWriter) value(v Value, level int) error {
+	if err := w.room(0); err != nil {
+		return err
 	}
 	switch v := v.(type) {
 	case string:
-		w.string(v)
+		return w.string(v)
 	case markup:
-		w.string(string(v))
+		return w.string(string(v))
 	case nil:
 		w.dst = append(w.dst, "null"...)
 	case bool:
@@ -97,12 +93,12 @@ func (w *jsonWriter) float(f float64) {
 }
 
 func (w *jsonWriter) newline(level int) {
-	if !w.o.Pretty {
+	if !w.o.pretty {
 		return
 	}
 	w.dst = append(w.dst, '\n')
 	for range level {
-		w.dst = append(w.dst, w.o.Indent...)
+		w.dst = append(w.dst, w.o.indent...)
 	}
 }
 
@@ -118,7 +114,7 @@ func (w *jsonWriter) list(items []Value, level int) error {
 	w.dst = append(w.dst, '[')
 	for i, it := range items {
 		if i > 0 {
-			w.dst = append(w.dst, w.o.ItemSep...)
+			w.dst = append(w.dst, w.o.itemSep...)
 		}
 		w.newline(level + 1)
 		if err := w.item(it, level+1); err != nil {
@@ -147,7 +143,7 @@ func (w *jsonWriter) dict(d *Dict, level int) error {
 	}
 	defer func() { w.st.nesting-- }()
 	entries := d.entries
-	if w.o.SortKeys {
+	if w.o.sortKeys {
 		var err error
 		if entries, err = sortedEntries(w.st, d); err != nil {
 			return err
@@ -156,13 +152,13 @@ func (w *jsonWriter) dict(d *Dict, level int) error {
 	w.dst = append(w.dst, '{')
 	for i, e := range entries {
 		if i > 0 {
-			w.dst = append(w.dst, w.o.ItemSep...)
+			w.dst = append(w.dst, w.o.itemSep...)
 		}
 		w.newline(level + 1)
 		if err := w.key(e.key); err != nil {
 			return err
 		}
-		w.dst = append(w.dst, w.o.KeySep...)
+		w.dst = append(w.dst, w.o.keySep...)
 		if err := w.item(e.value, level+1); err != nil {
 			return err
 		}
@@ -184,11 +180,9 @@ func sortedEntries(st *state, d *Dict) ([]dictEntry, error) {
 func (w *jsonWriter) key(k Value) error {
 	switch k := k.(type) {
 	case string:
-		w.string(k)
-		return nil
+		return w.string(k)
 	case markup:
-		w.string(string(k))
-		return nil
+		return w.string(string(k))
 	case nil, bool, int64, *big.Int, float64:
 		w.dst = append(w.dst, '"')
 		err := w.value(k, 0)
@@ -198,43 +192,62 @@ func (w *jsonWriter) key(k Value) error {
 	return errorf("keys must be str, int, float, bool or None, not %s", typeName(k))
 }
 
-func (w *jsonWriter) string(s string) {
-	dst := append(w.dst, '"')
+func (w *jsonWriter) string(s string) error {
+	if err := w.room(len(s)); err != nil {
+		return err
+	}
+	w.dst = append(w.dst, '"')
 	start := 0
 	for i := 0; i < len(s); {
 		c := s[i]
-		if c >= ' ' && c != '"' && c != '\\' && (c < 0x7f || !w.o.ASCII) {
+		if c >= ' ' && c != '"' && c != '\\' && (c < 0x7f || !w.o.ascii) {
 			i++
 			continue
 		}
-		dst = append(dst, s[start:i]...)
-		n := 1
-		switch c {
-		case '"', '\\':
-			dst = append(dst, '\\', c)
-		case '\n':
-			dst = append(dst, `\n`...)
-		case '\r':
-			dst = append(dst, `\r`...)
-		case '\t':
-			dst = append(dst, `\t`...)
-		case '\b':
-			dst = append(dst, `\b`...)
-		case '\f':
-			dst = append(dst, `\f`...)
-		default:
-			var r rune
-			r, n = utf8.DecodeRuneInString(s[i:])
-			if r >= 0x10000 {
-				hi, lo := utf16.EncodeRune(r)
-				dst = fmt.Appendf(dst, `\u%04x\u%04x`, hi, lo)
-			} else {
-				dst = fmt.Appendf(dst, `\u%04x`, r)
-			}
-		}
-		i += n
+		w.dst = append(w.dst, s[start:i]...)
+		i += w.escape(s[i:])
 		start = i
+		// Escapes make up to six bytes of one.
+		if err := w.room(len(s) - i); err != nil {
+			return err
+		}
 	}
-	dst = append(dst, s[start:]...)
-	w.dst = append(dst, '"')
+	w.dst = append(w.dst, s[start:]...)
+	w.dst = append(w.dst, '"')
+	return nil
+}
+
+// escape writes the first character of s as an escape and returns its length.
+func (w *jsonWriter) escape(s string) int {
+	switch c := s[0]; c {
+	case '"', '\\':
+		w.dst = append(w.dst, '\\', c)
+	case '\n':
+		w.dst = append(w.dst, `\n`...)
+	case '\r':
+		w.dst = append(w.dst, `\r`...)
+	case '\t':
+		w.dst = append(w.dst, `\t`...)
+	case '\b':
+		w.dst = append(w.dst, `\b`...)
+	case '\f':
+		w.dst = append(w.dst, `\f`...)
+	default:
+		r, n := utf8.DecodeRuneInString(s)
+		if r >= 0x10000 {
+			hi, lo := utf16.EncodeRune(r)
+			w.unit(hi)
+			w.unit(lo)
+		} else {
+			w.unit(r)
+		}
+		return n
+	}
+	return 1
+}
+
+// unit writes the escape of one unit of UTF-16.
+func (w *jsonWriter) unit(r rune) {
+	const hex = "0123456789abcdef"
+	w.dst = append(w.dst, '\\', 'u', hex[r>>12&15], hex[r>>8&15], hex[r>>4&15], hex[r&15])
 }

@@ -28,18 +28,12 @@ type Value = any
 // A List is Python's list. Templates cannot change one.
 type List struct{ Items []Value }
 
-// NewList returns a list that holds items; it keeps the slice.
-func NewList(items ...Value) *List { return &List{Items: items} }
-
 // A Tuple is Python's tuple.
 type Tuple struct {
 	Items []Value
 	// names are the attributes of the items, for the pairs that groupby makes.
 	names []string
 }
-
-// NewTuple returns a tuple that holds items; it keeps the slice.
-func NewTuple(items ...Value) *Tuple { return &Tuple{Items: items} }
 
 // Undefined is the value of a variable that nobody set, of a missing key and of
 // an attribute that does not exist. It prints as nothing and is false; most
@@ -58,9 +52,9 @@ func (u Undefined) message() string {
 	case u.hint != "":
 		return u.hint
 	case u.owner != "":
-		return fmt.Sprintf("%s has no attribute %s", u.owner, Repr(u.name))
+		return fmt.Sprintf("%s has no attribute %s", u.owner, repr(u.name))
 	}
-	return Repr(u.name) + " is undefined"
+	return repr(u.name) + " is undefined"
 }
 
 func (u Undefined) err() error { return &Error{Message: u.message()} }

@@ -25,9 +25,9 @@ func (m *bpe) run(dst []uint32, piece []byte, s *state) []uint32 {
 	return m.part(dst, piece, start, len(piece), s)
 }
 
-// part appends the ids of a part of a piece.
+// part appends the ids of a part of a piece. It is remembered if the piece is not.
 func (m *bpe) part(dst []uint32, piece []byte, i, j int, s *state) []uint32 {
-	if j-i > maxWordLen {
+	if j-i > maxWordLen || len(piece) <= maxWordLen {
 		return m.runPart(dst, piece[i:j], s)
 	}
 	dst, ok := s.words.get(dst, piece, i, j, part)
