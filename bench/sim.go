@@ -20,7 +20,7 @@ const (
 	// simLimit is the target: a simulated engine that takes no time parses, renders
 	// and tokenizes the prompt, makes its answer up and writes it at this share of
 	// the rate of a handler that has the answer ready.
-	simLimit = 0.5
+	simLimit = 0.7
 )
 
 // measureSim compares a simulated engine that takes no time with a handler that

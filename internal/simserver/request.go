@@ -333,10 +333,16 @@ func (s *Server) parseChat(r *request, f *fields) {
 		}
 		r.top = int(n)
 	}
-	p, err := s.chatPrompt(f, r.hashing)
-	if err != nil {
-		f.fail(err)
-		return
+	p, known := s.vocab.memo.get(f.Raw(), r.hashing)
+	if !known {
+		var err *apiError
+		if p, err = s.chatPrompt(f, r.hashing); err != nil {
+			f.fail(err)
+			return
+		}
+		if f.err == nil {
+			s.vocab.memo.put(f.Raw(), r.hashing, p)
+		}
 	}
 	r.prompts = append(r.prompts, p)
 }

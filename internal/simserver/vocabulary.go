@@ -45,6 +45,7 @@ func (v Vocabulary) load() *vocabulary {
 // safe for concurrent use.
 type vocabulary struct {
 	model   tokenize.Model
+	memo    *memo // of its chats
 	tokens  tokens
 	size    int    // one more than the largest id
 	special uint32 // ids from here on are not text
@@ -86,6 +87,7 @@ var qwen3Vocabulary = sync.OnceValue(func() *vocabulary {
 		special:     qwen3.EndOfText,
 		end:         qwen3.IMEnd,
 		endPermille: 56,
+		memo:        newMemo(),
 		alphabet:    byteAlphabet(),
 	}
 	v.learn()
@@ -100,6 +102,7 @@ var bytesVocabulary = sync.OnceValue(func() *vocabulary {
 		special:     tokenize.BOS,
 		end:         tokenize.IMEnd,
 		endPermille: 280,
+		memo:        newMemo(),
 	}
 	v.learn()
 	return v
