@@ -4,6 +4,15 @@ import "unicode/utf8"
 
 const hexDigits = "0123456789abcdef"
 
+// asIs has a 1 for each ASCII character that stands for itself in a JSON string.
+var asIs = func() (t [256]uint8) {
+	for c := ' '; c < 0x7f; c++ {
+		t[c] = 1
+	}
+	t['"'], t['\\'] = 0, 0
+	return t
+}()
+
 // AppendString appends s as a JSON string, quotes included. Bytes that are not
 // UTF-8 become U+FFFD. The result is safe inside a server-sent event: it holds
 // no line break.
@@ -11,9 +20,15 @@ func AppendString[S string | []byte](dst []byte, s S) []byte {
 	dst = append(dst, '"')
 	start := 0
 	for i := 0; i < len(s); {
+		for i+4 <= len(s) && asIs[s[i]]&asIs[s[i+1]]&asIs[s[i+2]]&asIs[s[i+3]] != 0 {
+			i += 4
+		}
+		if i == len(s) {
+			break
+		}
 		c := s[i]
 		if c < utf8.RuneSelf {
-			if c >= 0x20 && c != '"' && c != '\\' && c != 0x7f {
+			if asIs[c] != 0 {
 				i++
 				continue
 			}
