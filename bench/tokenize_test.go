@@ -127,7 +127,7 @@ func TestTurns(t *testing.T) {
 			t.Errorf("turn %d does not go on from the one before", i+1)
 		}
 	}
-	if n := len(turns[chatTurns-1]); n < 90_000 || n > 120_000 {
+	if n := len(turns[chatTurns-1]); n < 120_000 || n > 145_000 {
 		t.Errorf("the last turn has %d bytes", n)
 	}
 }

@@ -135,7 +135,7 @@ func TestCuts(t *testing.T) {
 			parts := []string{"<a>", "<b>", "<", "a", "b", "c", "x", "y", ">", "\n", " ", "ab", " ab", "é"}
 			r := rand.New(rand.NewPCG(5, 5))
 			cuts := 0
-			for range 5000 {
+			for range 2000 {
 				var b strings.Builder
 				for range r.IntN(10) {
 					b.WriteString(parts[r.IntN(len(parts))])
@@ -197,7 +197,7 @@ func TestSoftCuts(t *testing.T) {
 			parts := []string{" ab", " a", "\n", "ab", " ", "\nab", ", ", "<b>", ">", "\n\n"}
 			r := rand.New(rand.NewPCG(9, 9))
 			cuts := 0
-			for range 15 {
+			for range 6 {
 				var b strings.Builder
 				for b.Len() < 2*softGap+r.IntN(softGap) {
 					b.WriteString(parts[r.IntN(7)])

