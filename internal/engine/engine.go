@@ -129,6 +129,9 @@ type TokenizeResult struct {
 type Tokenizer interface {
 	// Tokenize returns the tokens that the request would have.
 	Tokenize(ctx context.Context, r *TokenizeRequest) (*TokenizeResult, error)
+	// Resting reports whether the engine has not answered a while ago and would
+	// not be asked now.
+	Resting() bool
 }
 
 // Failure says how far a request came before it failed.

@@ -275,6 +275,8 @@ type tokenizing struct {
 
 type engineFunc func(context.Context, *engine.TokenizeRequest) (*engine.TokenizeResult, error)
 
+func (engineFunc) Resting() bool { return false }
+
 func (f engineFunc) Tokenize(ctx context.Context, r *engine.TokenizeRequest) (*engine.TokenizeResult, error) {
 	return f(ctx, r)
 }

@@ -232,14 +232,15 @@ func (r *Router) Lookup(name string) (*Model, error) {
 }
 
 // Tokenizer returns an engine that gives tokens for m: of those that can be reached
-// the one with the fewest requests. It returns nil if there is none.
+// and are not resting the one with the fewest requests. It returns nil if there is
+// none.
 func (r *Router) Tokenizer(m *Model) engine.Tokenizer {
 	now, th := r.cfg.Now(), m.Thresholds()
 	var best engine.Tokenizer
 	fewest := math.MaxInt
 	for _, p := range m.pools {
 		p.tokenizers(now, &th, func(t engine.Tokenizer, inflight int) {
-			if inflight < fewest {
+			if inflight < fewest && !t.Resting() {
 				best, fewest = t, inflight
 			}
 		})

@@ -601,7 +601,12 @@ func TestModelSumsItsWorkersUp(t *testing.T) {
 }
 
 // tokenizingEngine is a stub that has the capability.
-type tokenizingEngine struct{ stubEngine }
+type tokenizingEngine struct {
+	stubEngine
+	resting bool
+}
+
+func (e *tokenizingEngine) Resting() bool { return e.resting }
 
 func (e *tokenizingEngine) Tokenize(context.Context, *engine.TokenizeRequest) (*engine.TokenizeResult, error) {
 	return &engine.TokenizeResult{}, nil
@@ -613,7 +618,7 @@ func TestTokenizer(t *testing.T) {
 		r := New(Config{ProbeInterval: time.Second})
 		defer r.Close()
 		models := []engine.Model{{ID: "m"}}
-		a, b := &tokenizingEngine{stubEngine{models: models}}, &tokenizingEngine{stubEngine{models: models}}
+		a, b := &tokenizingEngine{stubEngine: stubEngine{models: models}}, &tokenizingEngine{stubEngine: stubEngine{models: models}}
 		for i, e := range []engine.Engine{&stubEngine{models: models}, a, b} {
 			if err := r.Add(Spec{ID: kv.WorkerID(i + 1), Engine: e}); err != nil {
 				t.Fatal(err)
@@ -628,6 +633,9 @@ func TestTokenizer(t *testing.T) {
 			}
 		}
 		want("idle", a)
+		a.resting = true
+		want("one is resting", b)
+		a.resting = false
 		p := mustPlace(t, r, &Request{Model: m, Pinned: true, Pin: 2})
 		want("one is busy", b)
 		b.down.Store(true)

@@ -51,7 +51,7 @@ var chatMembers = []string{
 // not answer before the deadline, is not asked again for half a minute: until then
 // there is an error at once.
 func (e *Engine) Tokenize(ctx context.Context, r *engine.TokenizeRequest) (*engine.TokenizeResult, error) {
-	if t := e.silent.Load(); t != nil && time.Since(*t) < tokenizeRest {
+	if e.Resting() {
 		return nil, errResting
 	}
 	out, err := e.tokenize(ctx, r)
@@ -90,6 +90,12 @@ func (e *Engine) tokenize(ctx context.Context, r *engine.TokenizeRequest) (*engi
 		return nil, errors.Join(first, err)
 	}
 	return out, nil
+}
+
+// Resting implements [engine.Tokenizer].
+func (e *Engine) Resting() bool {
+	t := e.silent.Load()
+	return t != nil && time.Since(*t) < tokenizeRest
 }
 
 // learn notes the server's style by what came of a request: a success shows it, and

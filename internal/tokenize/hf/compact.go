@@ -158,7 +158,7 @@ func ReadCompact(data []byte) (*Tokenizer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := t.setAdded(t.giveIDs(h.Added), t.plan.ByteLevel()); err != nil {
+	if err := t.setAdded(t.giveIDs(h.Added, len(h.Added)), t.plan.ByteLevel()); err != nil {
 		return nil, fmt.Errorf("header: added_tokens: %w", err)
 	}
 	return t, nil

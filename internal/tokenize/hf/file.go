@@ -150,6 +150,9 @@ func (f *file) parseModel(s *scanner, read reader) error {
 		}
 		return errors.New("vocab: expected an object, got nothing")
 	}
+	if m.read && m.Type != "BPE" {
+		return errors.New("type: given twice")
+	}
 	if m.Type == "" { // old files leave it out
 		switch {
 		case m.merges != nil:

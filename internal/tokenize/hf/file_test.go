@@ -55,8 +55,10 @@ func TestBrokenFiles(t *testing.T) {
 		{"an id twice", `{"version":"1.0","added_tokens":[{"id":1,"content":"X"},{"id":2,"content":"c"}],` + rest + `,"model":{"vocab":{"a":0,"c":2},"merges":[]}}`, `"c": its id 2 is that of another`},
 		{"bytes twice", `{"version":"1.0","decoder":{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true},"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true},"model":{"vocab":{"a":0},"merges":[],"byte_fallback":true}}`, "byte_fallback with a ByteLevel pre_tokenizer is not supported"},
 		{"first and strip", `{"version":"1.0","normalizer":{"type":"Strip","strip_left":true,"strip_right":true},"pre_tokenizer":{"type":"Metaspace","replacement":"▁","prepend_scheme":"first","split":true},"model":{"vocab":{"a":0},"merges":[]}}`, `prepend_scheme "first" with the normalizer Strip is not supported`},
+		{"first and a sequence", `{"version":"1.0","normalizer":{"type":"Sequence","normalizers":[{"type":"NFC"},{"type":"Strip","strip_left":true,"strip_right":true}]},"pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"Metaspace","replacement":"▁","prepend_scheme":"first","split":true}]},"model":{"vocab":{"a":0},"merges":[]}}`, `prepend_scheme "first" with the normalizer Strip is not supported`},
 		{"two that add", `{"version":"1.0","post_processor":{"type":"Sequence","processors":[{"type":"BertProcessing","sep":["a",0],"cls":["a",0]},{"type":"BertProcessing","sep":["a",0],"cls":["a",0]}]},` + rest + `,"model":{"vocab":{"a":0},"merges":[]}}`, "processors[1]: a second one that adds tokens is not supported"},
 		{"no vocabulary and no such model", model(`{"type":"Foo"}`), `model: type "Foo" is not supported`},
+		{"two types", `{"pre_tokenizer":null,"model":{"type":"BPE","vocab":{"a":0},"type":""}}`, "model: type: given twice"},
 		{"added id", `{"version":"1.0","added_tokens":[{"id":-1,"content":"x"}],` + rest + `,"model":{"vocab":{"a":0},"merges":[]}}`, "added_tokens: [0]"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -100,14 +102,14 @@ func TestAddedIDs(t *testing.T) {
 		t.Fatal(err)
 	}
 	ids, err := tok.Encode(nil, []byte("a[B][C][D][E]b"), true)
-	if want := []uint32{0, 7, 3, 4, 5, 1}; err != nil || !slices.Equal(ids, want) {
+	if want := []uint32{0, 7, 3, 4, 8, 1}; err != nil || !slices.Equal(ids, want) {
 		t.Errorf("got %d, %v, want %d: the library numbers them itself", ids, err, want)
 	}
 	if w := tok.Warnings(); len(w) != 3 || !strings.Contains(w[0], `added_tokens[1]: "[C]" has id 9 in the file, but the library gives it 3`) {
 		t.Errorf("got %q", w)
 	}
-	if n := tok.Size(); n != 8 {
-		t.Errorf("%d ids, want 8", n)
+	if n := tok.Size(); n != 9 {
+		t.Errorf("%d ids, want 9", n)
 	}
 	for id, want := range map[uint32]string{7: "[B]", 3: "[C]", 1: "b"} {
 		if text, special, ok := tok.Token(id); !ok || string(text) != want || special != (id == 7) {
@@ -116,6 +118,20 @@ func TestAddedIDs(t *testing.T) {
 	}
 	if _, _, ok := tok.Token(6); ok {
 		t.Error("there is no token 6")
+	}
+}
+
+// TestExtraIDs has tokens of another file, which the library adds after those of the
+// first: it goes on behind the largest id of an added token.
+func TestExtraIDs(t *testing.T) {
+	for _, added := range []string{`{"id":10,"content":"c"}`, `{"id":10,"content":"c"},{"id":3,"content":"<x>"}`} {
+		tok, err := Parse([]byte(`{"version":"1.0","model":{"vocab":{"a":0,"b":1,"c":10},"merges":[]},"added_tokens":[`+added+`]}`), AddedToken{ID: 11, Content: "<z>"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ids, _ := tok.Encode(nil, []byte("a<z>"), true); !slices.Equal(ids, []uint32{0, 11}) || len(tok.Warnings()) > 0 {
+			t.Errorf("%s: got %d, %q", added, ids, tok.Warnings())
+		}
 	}
 }
 

@@ -11,7 +11,6 @@
 package hf
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -120,7 +119,7 @@ func Parse(data []byte, extra ...AddedToken) (*Tokenizer, error) {
 	if err := t.loadModel(&f.model); err != nil {
 		return nil, fmt.Errorf("model: %w", err)
 	}
-	if err := t.setAdded(t.giveIDs(f.added), t.plan.ByteLevel()); err != nil {
+	if err := t.setAdded(t.giveIDs(f.added, len(f.added)-len(extra)), t.plan.ByteLevel()); err != nil {
 		return nil, fmt.Errorf("added_tokens: %w", err)
 	}
 	hashed.Wait()
@@ -194,30 +193,68 @@ func keepsWhole(raw []byte) bool {
 // normalizer that may move the beginning of the text: the library then asks where the
 // piece was before.
 func checkFirst(f *file) error {
-	if !bytes.Contains(f.preTokenizer, []byte(`"first"`)) {
+	if !prependsFirst(f.preTokenizer) {
 		return nil
 	}
+	if name := movesStart(f.normalizer); name != "" {
+		return fmt.Errorf("pre_tokenizer: prepend_scheme \"first\" with the normalizer %s is not supported", name)
+	}
+	return nil
+}
+
+// prependsFirst reports whether a pre_tokenizer member has a Metaspace for the first
+// piece only.
+func prependsFirst(raw []byte) bool {
+	var p struct {
+		Scheme string            `json:"prepend_scheme"`
+		Parts  []json.RawMessage `json:"pretokenizers"`
+	}
+	if len(raw) == 0 || json.Unmarshal(raw, &p) != nil {
+		return false // others say what is wrong with it
+	}
+	return p.Scheme == "first" || slices.ContainsFunc(p.Parts, func(raw json.RawMessage) bool { return prependsFirst(raw) })
+}
+
+// movesStart returns the type in a normalizer member that may move the beginning of a
+// text, if there is one.
+func movesStart(raw []byte) string {
 	var n struct {
-		Type string `json:"type"`
+		Type  string            `json:"type"`
+		Parts []json.RawMessage `json:"normalizers"`
 	}
-	if len(f.normalizer) == 0 || string(f.normalizer) == "null" || json.Unmarshal(f.normalizer, &n) != nil {
-		return nil
+	if len(raw) == 0 || string(raw) == "null" || json.Unmarshal(raw, &n) != nil {
+		return ""
 	}
 	switch n.Type {
 	case "NFC", "NFD", "NFKC", "NFKD", "Lowercase":
-		return nil
+		return ""
+	case "Sequence":
+		for _, part := range n.Parts {
+			if name := movesStart(part); name != "" {
+				return name
+			}
+		}
+		return ""
 	default:
-		return fmt.Errorf("pre_tokenizer: prepend_scheme \"first\" with the normalizer %s is not supported", n.Type)
+		return n.Type
 	}
 }
 
 // giveIDs returns the added tokens with their ids. The library does not look at the
-// ids in the file, so neither does this.
-func (t *Tokenizer) giveIDs(tokens []AddedToken) []AddedToken {
+// ids in the file, so neither does this. The first own tokens are the file's.
+func (t *Tokenizer) giveIDs(tokens []AddedToken, own int) []AddedToken {
 	at := make(map[string]int, len(tokens)) // in kept, by content
-	next := uint32(t.vocab.len() + len(t.odd.ids))
+	size := uint32(t.vocab.len() + len(t.odd.ids))
+	next := size
 	kept := make([]AddedToken, 0, len(tokens))
 	for i, a := range tokens {
+		if i == own { // those that follow are added later, behind the largest
+			for _, k := range kept {
+				if k.ID >= size {
+					next = max(next, k.ID+1)
+				}
+			}
+		}
 		if a.Content == "" {
 			continue
 		}

@@ -150,9 +150,7 @@ func (c *Cache) find(text []byte, h tokenize.Hashing) (n *node, p tokenize.Resul
 		next := n.recent
 		if next == nil || !c.goesOn(text, at, next) {
 			if !known {
-				c.mu.Unlock() // a long text takes its time
-				cuts, known = c.tok.Cuts(nil, text, at, gap), true
-				c.mu.Lock()
+				cuts, known = c.cuts(text, at), true
 				if n.gone { // dropped meanwhile
 					n, at = &c.root, 0
 				}
@@ -173,6 +171,14 @@ func (c *Cache) find(text []byte, h tokenize.Hashing) (n *node, p tokenize.Resul
 		at += len(n.text)
 	}
 	return n, c.collect(n, len(text)-at, h), at, cuts
+}
+
+// cuts returns the cuts of a text, without holding the lock: a long one takes its
+// time.
+func (c *Cache) cuts(text []byte, from int) []tokenize.Cut {
+	c.mu.Unlock()
+	defer c.mu.Lock()
+	return c.tok.Cuts(nil, text, from, gap)
 }
 
 // goesOn reports whether text has the node's piece at an offset.
