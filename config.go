@@ -97,7 +97,7 @@ type SimConfig struct {
 	// None by default.
 	Adapters []string `koanf:"adapters"`
 	// Kind is the engine whose scheduler and metrics they have: vllm or sglang.
-	// Default vllm.
+	// Chats are rendered in vLLM's dialect by both. Default vllm.
 	Kind string `koanf:"kind"`
 	// Tokenizer is the vocabulary of prompts and answers, with its chat template:
 	// qwen3 for that of the Qwen3 models, bytes for one token per byte, which is easy

@@ -3,12 +3,13 @@
 // Two steps, kept apart: a [Renderer] writes the messages of a chat into a
 // [Prompt], which is text that remembers which parts the template wrote and
 // which the client did; a [Tokenizer] turns text into ids. [Prompt.AppendIDs]
-// joins them. The distinction matters because a template's <|im_start|> is one
-// special token, while the same letters in a message are only letters.
+// joins them. A [Model] is both, as one served model has them. The tokenizers and
+// templates of real models are in the packages below this one.
 //
-// [Bytes] and [ChatML] are the tokenizer and the template of the simulated
-// engine. They need no files, so the engine and whoever routes to it agree by
-// construction.
+// Engines take a special token that is spelled in a message for that token, and so do
+// the templates that follow them. [ChatML] does not: what it writes of a message is
+// letters. With [Bytes] it makes a model that needs no files and whose tokens are
+// easy to count.
 package tokenize
 
 import (
