@@ -2,15 +2,14 @@
 // stored, removed or cleared.
 //
 // Every source of such news (the simulator, an engine's event socket, polling, a
-// peer) produces the same value, a [Batch], and hands it to one [Applier]. The
-// package holds values and their JSON form only; it imports no network package
-// and never reads the clock.
+// peer) produces the same value, a [Batch], and hands it to one [Applier]. Three
+// wire forms become batches here: an event as JSON ([AppendJSON], [ParseJSON]), the
+// same as MessagePack ([AppendMsgpack], [ParseMsgpack]), and what engines publish
+// ([ParseMessage], [Decoder]). The package imports no network package and never
+// reads the clock.
 package kv
 
-import (
-	"encoding/json"
-	"fmt"
-)
+import "strconv"
 
 // WorkerID names an engine server. Zero is never a worker. Ids given to workers
 // by URL stay below 2^53 so that JavaScript reads them unharmed; ids taken from
@@ -24,6 +23,57 @@ type LocalHash uint64
 // BlockID is an engine's own name for a block. It is opaque: two engines need
 // not agree on it.
 type BlockID uint64
+
+// Tier is where a copy of a block lies.
+type Tier uint8
+
+// The tiers, from near to far.
+const (
+	Device   Tier = iota // the accelerator's own memory
+	Host                 // the host's memory
+	Disk                 // a disk of the host
+	External             // a store that hosts share
+	NumTiers = 4         // how many there are
+)
+
+var tierNames = [NumTiers]string{"device", "host_pinned", "disk", "external"}
+
+// String returns the tier's name on the wire: device, host_pinned, disk or
+// external.
+func (t Tier) String() string {
+	if t < NumTiers {
+		return tierNames[t]
+	}
+	return "tier " + strconv.Itoa(int(t))
+}
+
+// ParseTier returns the tier that [Tier.String] writes as name, and whether there
+// is one.
+func ParseTier(name string) (Tier, bool) {
+	for t, n := range tierNames {
+		if n == name {
+			return Tier(t), true
+		}
+	}
+	return 0, false
+}
+
+// ParseMedium returns the tier that engines mean by a medium, in capital letters
+// as they write it. None at all is the device. It reports false for a medium that
+// is not a tier of the engine's own, such as the file and object stores of vLLM.
+func ParseMedium(medium string) (Tier, bool) {
+	switch medium {
+	case "", "GPU", "DEVICE":
+		return Device, true
+	case "CPU", "CPU_PINNED", "CPU_TIER1":
+		return Host, true
+	case "CPU_TIER2", "DISK", "NVME", "STORAGE":
+		return Disk, true
+	case "EXTERNAL", "NETWORK", "REMOTE", "SHARED":
+		return External, true
+	}
+	return 0, false
+}
 
 // Source is the origin of a batch, the unit that owns blocks and counts its
 // messages: one data-parallel rank of one worker.
@@ -60,13 +110,40 @@ const (
 	Cleared                 // the rank's cache is empty
 )
 
+// String returns stored, removed or cleared.
+func (k Kind) String() string {
+	switch k {
+	case Stored:
+		return "stored"
+	case Removed:
+		return "removed"
+	case Cleared:
+		return "cleared"
+	}
+	return "kind " + strconv.Itoa(int(k))
+}
+
 // Event is one change of a rank's cache.
 type Event struct {
 	Kind Kind
+	// Tier is where the blocks were stored or removed. Cleared empties all.
+	Tier Tier
+	// Counted says that the engine tells of every copy of a block: one that was
+	// stored twice is there until it has been removed twice. Otherwise the first
+	// removal ends it, however often it was stored.
+	Counted bool
+	// Bare says that only the IDs of the blocks stored are known: copies of blocks
+	// that the rank holds, or has told of, in another tier.
+	Bare bool
 	// Parent is the block that the first of Blocks follows; HasParent is false
 	// for the first block of a prompt. Stored only.
 	Parent    BlockID
 	HasParent bool
+	// ParentSeq is the sequence hash of the block that the first of Blocks follows,
+	// where HasParentSeq says that it is known, as it is in a dump. Then it counts,
+	// and not what Parent has become meanwhile. Stored only.
+	ParentSeq    BlockID
+	HasParentSeq bool
 	// Blocks are the blocks stored, in prompt order, or the blocks removed, of
 	// which only the ID is set.
 	Blocks []Block
@@ -76,124 +153,4 @@ type Event struct {
 type Block struct {
 	ID     BlockID
 	Tokens LocalHash // of Stored only
-}
-
-// The JSON form of an event, one object per message:
-//
-//	{"worker_id":7,"event":{"event_id":42,"data":{"stored":{…}},"dp_rank":0}}
-type wireEvent struct {
-	WorkerID WorkerID  `json:"worker_id"`
-	Event    wireInner `json:"event"`
-}
-
-type wireInner struct {
-	EventID uint64          `json:"event_id"`
-	Data    json.RawMessage `json:"data"`
-	DPRank  uint32          `json:"dp_rank"`
-}
-
-type wireStored struct {
-	Parent *BlockID    `json:"parent_hash"`
-	Blocks []wireBlock `json:"blocks"`
-}
-
-type wireBlock struct {
-	ID     BlockID         `json:"block_hash"`
-	Tokens LocalHash       `json:"tokens_hash"`
-	MM     json.RawMessage `json:"mm_extra_info"`
-}
-
-type wireRemoved struct {
-	Blocks []BlockID `json:"block_hashes"`
-}
-
-// MarshalEvent writes event i of b in the JSON form, with Seq as its event id.
-func (b *Batch) MarshalEvent(i int) ([]byte, error) {
-	ev := &b.Events[i]
-	var data any
-	switch ev.Kind {
-	case Stored:
-		st := wireStored{Blocks: make([]wireBlock, len(ev.Blocks))}
-		if ev.HasParent {
-			st.Parent = &ev.Parent
-		}
-		for k, bl := range ev.Blocks {
-			st.Blocks[k] = wireBlock{ID: bl.ID, Tokens: bl.Tokens, MM: json.RawMessage("null")}
-		}
-		data = map[string]wireStored{"stored": st}
-	case Removed:
-		rm := wireRemoved{Blocks: make([]BlockID, len(ev.Blocks))}
-		for k, bl := range ev.Blocks {
-			rm.Blocks[k] = bl.ID
-		}
-		data = map[string]wireRemoved{"removed": rm}
-	case Cleared:
-		data = "cleared"
-	default:
-		return nil, fmt.Errorf("event %d: kind %d is none of stored, removed, cleared", i, ev.Kind)
-	}
-	raw, err := json.Marshal(data)
-	if err != nil {
-		return nil, fmt.Errorf("event %d: %w", i, err)
-	}
-	return json.Marshal(wireEvent{
-		WorkerID: b.Source.Worker,
-		Event:    wireInner{EventID: b.Seq, Data: raw, DPRank: b.Source.Rank},
-	})
-}
-
-// UnmarshalEvent reads one event in the JSON form as a batch of one.
-func UnmarshalEvent(raw []byte) (*Batch, error) {
-	var w wireEvent
-	if err := json.Unmarshal(raw, &w); err != nil {
-		return nil, fmt.Errorf("kv event: %w", err)
-	}
-	if w.WorkerID == 0 {
-		return nil, fmt.Errorf("kv event: worker_id: expected a worker, 0 is none")
-	}
-	ev, err := unmarshalData(w.Event.Data)
-	if err != nil {
-		return nil, fmt.Errorf("kv event %d: %w", w.Event.EventID, err)
-	}
-	return &Batch{
-		Source: Source{Worker: w.WorkerID, Rank: w.Event.DPRank},
-		Seq:    w.Event.EventID,
-		Events: []Event{ev},
-	}, nil
-}
-
-func unmarshalData(raw json.RawMessage) (Event, error) {
-	var word string
-	if json.Unmarshal(raw, &word) == nil {
-		if word != "cleared" {
-			return Event{}, fmt.Errorf("data: expected \"cleared\" or an object, got %q", word)
-		}
-		return Event{Kind: Cleared}, nil
-	}
-	var data struct {
-		Stored  *wireStored  `json:"stored"`
-		Removed *wireRemoved `json:"removed"`
-	}
-	if err := json.Unmarshal(raw, &data); err != nil {
-		return Event{}, fmt.Errorf("data: %w", err)
-	}
-	switch {
-	case data.Stored != nil && data.Removed == nil:
-		ev := Event{Kind: Stored, Blocks: make([]Block, len(data.Stored.Blocks))}
-		if p := data.Stored.Parent; p != nil {
-			ev.Parent, ev.HasParent = *p, true
-		}
-		for i, b := range data.Stored.Blocks {
-			ev.Blocks[i] = Block{ID: b.ID, Tokens: b.Tokens}
-		}
-		return ev, nil
-	case data.Removed != nil && data.Stored == nil:
-		ev := Event{Kind: Removed, Blocks: make([]Block, len(data.Removed.Blocks))}
-		for i, id := range data.Removed.Blocks {
-			ev.Blocks[i].ID = id
-		}
-		return ev, nil
-	default:
-		return Event{}, fmt.Errorf("data: expected exactly one of stored, removed, \"cleared\"")
-	}
 }

@@ -1,68 +1,48 @@
 package kv
 
-import (
-	"strings"
-	"testing"
+import "testing"
 
-	"github.com/google/go-cmp/cmp"
-)
-
-func TestEventJSON(t *testing.T) {
-	rows := []struct {
-		name  string
-		batch Batch
-		wire  string
-	}{
-		{"stored, first block",
-			Batch{Source: Source{Worker: 7}, Seq: 42, Events: []Event{
-				{Kind: Stored, Blocks: []Block{{ID: 100, Tokens: 200}}}}},
-			`{"worker_id":7,"event":{"event_id":42,"data":{"stored":{"parent_hash":null,"blocks":[{"block_hash":100,"tokens_hash":200,"mm_extra_info":null}]}},"dp_rank":0}}`},
-		{"stored, with parent, full range of uint64",
-			Batch{Source: Source{Worker: 1<<64 - 1, Rank: 3}, Seq: 1<<64 - 1, Events: []Event{
-				{Kind: Stored, Parent: 1<<64 - 2, HasParent: true, Blocks: []Block{{ID: 1<<64 - 3, Tokens: 1<<64 - 4}}}}},
-			`{"worker_id":18446744073709551615,"event":{"event_id":18446744073709551615,"data":{"stored":{"parent_hash":18446744073709551614,"blocks":[{"block_hash":18446744073709551613,"tokens_hash":18446744073709551612,"mm_extra_info":null}]}},"dp_rank":3}}`},
-		{"removed",
-			Batch{Source: Source{Worker: 7}, Seq: 43, Events: []Event{{Kind: Removed, Blocks: []Block{{ID: 100}}}}},
-			`{"worker_id":7,"event":{"event_id":43,"data":{"removed":{"block_hashes":[100]}},"dp_rank":0}}`},
-		{"cleared",
-			Batch{Source: Source{Worker: 7}, Seq: 44, Events: []Event{{Kind: Cleared}}},
-			`{"worker_id":7,"event":{"event_id":44,"data":"cleared","dp_rank":0}}`},
+func TestTierNames(t *testing.T) {
+	for tier := Device; tier < NumTiers; tier++ {
+		if got, ok := ParseTier(tier.String()); !ok || got != tier {
+			t.Errorf("ParseTier(%q) = %v, %v; want %v", tier.String(), got, ok, tier)
+		}
 	}
-	for _, row := range rows {
-		t.Run(row.name, func(t *testing.T) {
-			got, err := row.batch.MarshalEvent(0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(row.wire, string(got)); diff != "" {
-				t.Errorf("wire form (-want +got):\n%s", diff)
-			}
-			back, err := UnmarshalEvent(got)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(&row.batch, back); diff != "" {
-				t.Errorf("round trip (-want +got):\n%s", diff)
-			}
-		})
+	for _, name := range []string{"", "Device", "GPU", "tier 4"} {
+		if got, ok := ParseTier(name); ok {
+			t.Errorf("ParseTier(%q) = %v, want none", name, got)
+		}
+	}
+	if got := Tier(4).String(); got != "tier 4" {
+		t.Errorf("Tier(4) is %q", got)
 	}
 }
 
-func TestEventJSONErrors(t *testing.T) {
-	rows := []struct{ wire, want string }{
-		{`{`, "kv event"},
-		{`{"worker_id":0,"event":{"event_id":1,"data":"cleared"}}`, "worker_id"},
-		{`{"worker_id":1,"event":{"event_id":9,"data":"gone"}}`, `"cleared"`},
-		{`{"worker_id":1,"event":{"event_id":9,"data":{}}}`, "exactly one"},
-		{`{"worker_id":1.5,"event":{}}`, "worker_id"},
+func TestParseMedium(t *testing.T) {
+	rows := map[Tier][]string{
+		Device:   {"", "GPU", "DEVICE"},
+		Host:     {"CPU", "CPU_PINNED", "CPU_TIER1"},
+		Disk:     {"CPU_TIER2", "DISK", "NVME", "STORAGE"},
+		External: {"EXTERNAL", "NETWORK", "REMOTE", "SHARED"},
 	}
-	for _, row := range rows {
-		_, err := UnmarshalEvent([]byte(row.wire))
-		if err == nil || !strings.Contains(err.Error(), row.want) {
-			t.Errorf("UnmarshalEvent(%s): got error %v, want one with %q", row.wire, err, row.want)
+	for want, media := range rows {
+		for _, medium := range media {
+			if got, ok := ParseMedium(medium); !ok || got != want {
+				t.Errorf("ParseMedium(%q) = %v, %v; want %v", medium, got, ok, want)
+			}
 		}
 	}
-	if _, err := (&Batch{Events: []Event{{}}}).MarshalEvent(0); err == nil {
-		t.Error("MarshalEvent of an event without kind: no error")
+	for _, medium := range []string{"FS", "OBJ", "device", "GPU "} {
+		if got, ok := ParseMedium(medium); ok {
+			t.Errorf("ParseMedium(%q) = %v, want none", medium, got)
+		}
+	}
+}
+
+func TestKindNames(t *testing.T) {
+	for kind, want := range map[Kind]string{Stored: "stored", Removed: "removed", Cleared: "cleared", 0: "kind 0"} {
+		if got := kind.String(); got != want {
+			t.Errorf("Kind(%d) is %q, want %q", kind, got, want)
+		}
 	}
 }

@@ -422,7 +422,7 @@ func (n *naive) tellStored(q *naiveRequest, content kv.Block) {
 		return
 	}
 	events := n.pass.Events
-	next := kv.Event{Kind: kv.Stored, Blocks: []kv.Block{content}}
+	next := kv.Event{Kind: kv.Stored, Counted: true, Blocks: []kv.Block{content}}
 	if q.named > 0 {
 		next.Parent, next.HasParent = q.content.Block(q.named-1).ID, true
 		if len(events) > 0 {
@@ -456,7 +456,7 @@ func (n *naive) take() *naiveBlock {
 	}
 	b.known, b.users = false, 1
 	if !n.silent() {
-		n.pass.Events = append(n.pass.Events, kv.Event{Kind: kv.Removed, Blocks: []kv.Block{{ID: b.id}}})
+		n.pass.Events = append(n.pass.Events, kv.Event{Kind: kv.Removed, Counted: true, Blocks: []kv.Block{{ID: b.id}}})
 	}
 	return b
 }

@@ -19,8 +19,8 @@ type Pass struct {
 	Rejected []*Request
 	// Preempted counts the requests that lost their blocks and wait again.
 	Preempted int
-	// Events are the changes of the cache, in order. Their blocks are
-	// overwritten by the next Step, too.
+	// Events are the changes of the cache, in order, of every copy of a block. Their
+	// blocks are overwritten by the next Step, too.
 	Events []kv.Event
 	// Batch is the work, as Timing saw it.
 	Batch Batch
@@ -73,7 +73,7 @@ func (p *Pass) stored(parent *kv.Block, blocks ...kv.Block) {
 			return
 		}
 	}
-	ev := kv.Event{Kind: kv.Stored, Blocks: p.blocks[end-len(blocks) : end : end]}
+	ev := kv.Event{Kind: kv.Stored, Counted: true, Blocks: p.blocks[end-len(blocks) : end : end]}
 	if parent != nil {
 		ev.Parent, ev.HasParent = parent.ID, true
 	}
@@ -84,5 +84,5 @@ func (p *Pass) stored(parent *kv.Block, blocks ...kv.Block) {
 func (p *Pass) removed(id kv.BlockID) {
 	at := len(p.blocks)
 	p.blocks = append(p.blocks, kv.Block{ID: id})
-	p.Events = append(p.Events, kv.Event{Kind: kv.Removed, Blocks: p.blocks[at : at+1 : at+1]})
+	p.Events = append(p.Events, kv.Event{Kind: kv.Removed, Counted: true, Blocks: p.blocks[at : at+1 : at+1]})
 }
