@@ -85,6 +85,26 @@ func scenario() *Set {
 	s.TracePromptSkipped()
 	s.Model(UnknownModel).Start(at(5), EndpointEmbeddings, false).End(at(5), ErrNotFound)
 
+	// An index that hears of one rank, and is asked over HTTP.
+	s.WatchIndex("Qwen/Qwen3-8B", func() IndexSample {
+		return IndexSample{
+			Ranks: 1, Blocks: 700, Orphans: 3, Bytes: 44800,
+			Stored: EventCounts{800, 2, 0, 1}, Removed: EventCounts{90, 0, 4, 0}, Cleared: EventCounts{1},
+			Duplicates: 5, Forgotten: 6, Expired: 7, Pruned: 8,
+			Skipped: map[string]uint64{"unknown_medium": 9, "unheard of": 1},
+			Feeds: []FeedSample{{
+				Worker: 1, Queue: 2, Lag: 30 * time.Millisecond,
+				Gaps: 1, Missed: 4, Stale: 3, Restarts: 1, Dropped: 2,
+				Recoveries: map[string]uint64{"events": 1, "failed": 2},
+			}},
+		}
+	})
+	x := s.IndexService()
+	x.SetSize(1, 2)
+	x.SetListeners(ListenerCounts{Active: 1})
+	x.Request("/query", http.MethodPost, http.StatusOK, 150*time.Microsecond)
+	x.Request("/query", http.MethodPost, http.StatusBadRequest, 50*time.Microsecond)
+
 	// A model and a worker that came and went.
 	useAll(s, s.Model("Gone"), s.Router("Gone", WorkerDecode))
 	s.DropModel("Gone")
@@ -113,6 +133,8 @@ func TestExpositionGolden(t *testing.T) {
 // The names, types and labels that dashboards and collectors rely on.
 func TestFamilies(t *testing.T) {
 	want := []string{
+		"dynamo_component_kv_cache_event_warnings COUNTER warning_kind",
+		"dynamo_component_kv_cache_events_applied COUNTER event_type status",
 		"dynamo_component_router_input_sequence_tokens HISTOGRAM dynamo_component dynamo_namespace model router_id",
 		"dynamo_component_router_inter_token_latency_seconds HISTOGRAM dynamo_component dynamo_namespace model router_id",
 		"dynamo_component_router_kv_hit_rate HISTOGRAM dynamo_component dynamo_namespace model router_id",
@@ -155,6 +177,12 @@ func TestFamilies(t *testing.T) {
 		"dynamo_frontend_worker_last_input_sequence_tokens GAUGE dp_rank worker_id worker_type",
 		"dynamo_frontend_worker_last_inter_token_latency_seconds GAUGE dp_rank worker_id worker_type",
 		"dynamo_frontend_worker_last_time_to_first_token_seconds GAUGE dp_rank worker_id worker_type",
+		"dynamo_kvindexer_errors_total COUNTER endpoint status_class",
+		"dynamo_kvindexer_listeners GAUGE status",
+		"dynamo_kvindexer_models GAUGE",
+		"dynamo_kvindexer_request_duration_seconds HISTOGRAM endpoint",
+		"dynamo_kvindexer_requests_total COUNTER endpoint method",
+		"dynamo_kvindexer_workers GAUGE",
 		"dynamo_router_overhead_block_hashing_ms HISTOGRAM router_id",
 		"dynamo_router_overhead_indexer_find_matches_ms HISTOGRAM router_id",
 		"dynamo_router_overhead_scheduling_ms HISTOGRAM router_id",
@@ -163,9 +191,25 @@ func TestFamilies(t *testing.T) {
 		"stator_auth_failures_total COUNTER",
 		"stator_build_info GAUGE goversion version",
 		"stator_engine_errors_total COUNTER kind model",
+		"stator_feed_dropped_batches_total COUNTER dp_rank model worker_id",
+		"stator_feed_gaps_total COUNTER dp_rank model worker_id",
+		"stator_feed_lag_seconds GAUGE dp_rank model worker_id",
+		"stator_feed_missed_batches_total COUNTER dp_rank model worker_id",
+		"stator_feed_queue_depth GAUGE dp_rank model worker_id",
+		"stator_feed_recoveries_total COUNTER dp_rank model outcome worker_id",
+		"stator_feed_restarts_total COUNTER dp_rank model worker_id",
+		"stator_feed_stale_total COUNTER dp_rank model worker_id",
 		"stator_hints_ignored_total COUNTER field",
+		"stator_index_blocks GAUGE model",
+		"stator_index_bytes GAUGE model",
+		"stator_index_expired_total COUNTER model",
+		"stator_index_forgotten_total COUNTER model",
+		"stator_index_orphans GAUGE model",
+		"stator_index_pruned_total COUNTER model",
+		"stator_index_ranks GAUGE model",
 		"stator_inflight_body_bytes GAUGE",
 		"stator_inhibitions_total COUNTER worker_id",
+		"stator_kv_events_skipped_total COUNTER model reason",
 		"stator_retries_total COUNTER model reason",
 		"stator_shed_total COUNTER model reason",
 		"stator_tokenizations_skipped_total COUNTER model reason",

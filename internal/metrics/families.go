@@ -14,6 +14,8 @@ const (
 	frontendPrefix  = "dynamo_frontend_"
 	overheadPrefix  = "dynamo_router_overhead_"
 	componentPrefix = "dynamo_component_router_"
+	eventPrefix     = "dynamo_component_"
+	servicePrefix   = "dynamo_kvindexer_"
 	ownPrefix       = "stator_"
 )
 
@@ -111,6 +113,35 @@ type families struct {
 
 	tokenizerCacheBytes  prometheus.Gauge
 	tokenizationsSkipped *prometheus.CounterVec
+
+	// Indexes and their feeds, sampled when they are scraped.
+	indexes        *indexCollector
+	eventsApplied  *prometheus.Desc
+	eventWarnings  *prometheus.Desc
+	indexRanks     *prometheus.Desc
+	indexBlocks    *prometheus.Desc
+	indexOrphans   *prometheus.Desc
+	indexBytes     *prometheus.Desc
+	indexForgotten *prometheus.Desc
+	indexExpired   *prometheus.Desc
+	indexPruned    *prometheus.Desc
+	eventsSkipped  *prometheus.Desc
+	feedQueueDepth *prometheus.Desc
+	feedLag        *prometheus.Desc
+	feedGaps       *prometheus.Desc
+	feedMissed     *prometheus.Desc
+	feedStale      *prometheus.Desc
+	feedRestarts   *prometheus.Desc
+	feedRecoveries *prometheus.Desc
+	feedDropped    *prometheus.Desc
+
+	// The index as a service.
+	serviceDuration  *prometheus.HistogramVec
+	serviceRequests  *prometheus.CounterVec
+	serviceErrors    *prometheus.CounterVec
+	serviceModels    *prometheus.GaugeVec // without labels, so that only the service has it
+	serviceWorkers   *prometheus.GaugeVec // as well
+	serviceListeners *prometheus.GaugeVec
 }
 
 // newFamilies registers all families. It panics if two share a name, which the
@@ -131,8 +162,10 @@ func newFamilies(reg *prometheus.Registry, o Options) *families {
 	component := prometheus.Labels{"router_id": router["router_id"], "dynamo_namespace": o.Namespace}
 	pool := []string{"dynamo_component", "model"}
 	worker := []string{"worker_id", "dp_rank", "worker_type"}
+	feed := []string{"model", "worker_id", "dp_rank"}
+	x := newIndexCollector()
 
-	return &families{
+	f := &families{
 		requests:       r.counters(p+"requests_total", "Requests finished, by how they ended.", "model", "endpoint", "request_type", "status", "error_type"),
 		started:        r.counters(p+"requests_started_total", "Requests begun, whether or not they have finished.", "model", "endpoint", "request_type"),
 		inflight:       r.gauges(p+"inflight_requests", "Requests between arrival and the end of their answer.", "model"),
@@ -201,12 +234,42 @@ func newFamilies(reg *prometheus.Registry, o Options) *families {
 
 		tokenizerCacheBytes:  r.gauge(ownPrefix+"tokenizer_cache_bytes", "Bytes of prompts and their tokens in the tokenizer caches."),
 		tokenizationsSkipped: r.counters(ownPrefix+"tokenizations_skipped_total", "Prompts whose tokens were wanted and could not be had; their requests went on without.", "model", "reason"),
+
+		indexes:        x,
+		eventsApplied:  x.desc(eventPrefix+"kv_cache_events_applied", "Events taken into the indexes, by what they say and how it ended.", "event_type", "status"),
+		eventWarnings:  x.desc(eventPrefix+"kv_cache_event_warnings", "Blocks in events that are suspicious and did no harm.", "warning_kind"),
+		indexRanks:     x.desc(ownPrefix+"index_ranks", "Ranks that the index knows.", "model"),
+		indexBlocks:    x.desc(ownPrefix+"index_blocks", "Blocks in the index, one for each rank and tier that holds it.", "model"),
+		indexOrphans:   x.desc(ownPrefix+"index_orphans", "Blocks in the index that no lookup finds, because a block before them is missing.", "model"),
+		indexBytes:     x.desc(ownPrefix+"index_bytes", "Memory that the index takes, about.", "model"),
+		indexForgotten: x.desc(ownPrefix+"index_forgotten_total", "Blocks given up because too many lacked a block before them.", "model"),
+		indexExpired:   x.desc(ownPrefix+"index_expired_total", "Blocks that left the index because their time was over.", "model"),
+		indexPruned:    x.desc(ownPrefix+"index_pruned_total", "Blocks that left the index because there were too many.", "model"),
+		eventsSkipped:  x.desc(ownPrefix+"kv_events_skipped_total", "Events of engines that were left out.", "model", "reason"),
+		feedQueueDepth: x.desc(ownPrefix+"feed_queue_depth", "Batches of events that wait to be applied.", feed...),
+		feedLag:        x.desc(ownPrefix+"feed_lag_seconds", "How long the oldest batch of events has been waiting.", feed...),
+		feedGaps:       x.desc(ownPrefix+"feed_gaps_total", "Times that numbers of batches were missing.", feed...),
+		feedMissed:     x.desc(ownPrefix+"feed_missed_batches_total", "Batches that were missing, recovered or not.", feed...),
+		feedStale:      x.desc(ownPrefix+"feed_stale_total", "Batches ignored because they had been seen before.", feed...),
+		feedRestarts:   x.desc(ownPrefix+"feed_restarts_total", "Times that a rank began anew.", feed...),
+		feedRecoveries: x.desc(ownPrefix+"feed_recoveries_total", "Attempts to recover what was missing, by how they ended.", append(feed, "outcome")...),
+		feedDropped:    x.desc(ownPrefix+"feed_dropped_batches_total", "Batches dropped because there was no room for them.", feed...),
+
+		serviceDuration:  r.histograms(servicePrefix+"request_duration_seconds", "Time to answer a request to the index service.", prometheus.ExponentialBuckets(0.0001, 2, 20), nil, "endpoint"),
+		serviceRequests:  r.counters(servicePrefix+"requests_total", "Requests to the index service.", "endpoint", "method"),
+		serviceErrors:    r.counters(servicePrefix+"errors_total", "Requests to the index service that were answered with an error.", "endpoint", "status_class"),
+		serviceModels:    r.gauges(servicePrefix+"models", "Indexes that the service has."),
+		serviceWorkers:   r.gauges(servicePrefix+"workers", "Workers registered with the index service."),
+		serviceListeners: r.gauges(servicePrefix+"listeners", "Connections of the index service to event sockets of engines.", "status"),
 	}
+	x.fam = f
+	reg.MustRegister(x)
+	return f
 }
 
 // sanitizePrefix turns every character that may not stand in a metric name
-// into an underscore. An empty prefix, and the one prefix under which request
-// families would take the names of router families, give the default.
+// into an underscore. An empty prefix, and those under which request families
+// would take the names of others, give the default.
 func sanitizePrefix(prefix string) string {
 	b := []byte(prefix)
 	for i, c := range b {
@@ -215,7 +278,7 @@ func sanitizePrefix(prefix string) string {
 			b[i] = '_'
 		}
 	}
-	if p := string(b); p != "" && p+"_" != componentPrefix {
+	if p := string(b); p != "" && p+"_" != componentPrefix && p+"_" != servicePrefix {
 		return p
 	}
 	return defaultPrefix
