@@ -1,0 +1,224 @@
+package kvindex
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/stator-ai/stator/internal/kv"
+)
+
+// Route records that a prompt was sent to a rank, which will therefore soon hold
+// its blocks. Each is named by its sequence hash. It is how an index without events
+// learns.
+func (x *Index) Route(now time.Time, src kv.Source, prompt []kv.Block) {
+	if x == nil {
+		return
+	}
+	x.tell(now)
+	r := x.lock(src)
+	r.now = now.UnixNano()
+	if len(prompt) > 0 {
+		r.lay(place{run: none}, prompt, routed)
+		if r.orphans.count > 0 {
+			r.adopt(kv.Device, prompt)
+		}
+	}
+	r.account()
+	r.mu.Unlock()
+	x.prune()
+}
+
+// tell moves the index's idea of the time on.
+func (x *Index) tell(now time.Time) {
+	for t := now.UnixNano(); ; {
+		old := x.now.Load()
+		if t <= old || x.now.CompareAndSwap(old, t) {
+			return
+		}
+	}
+}
+
+// Expire drops what was last routed or stored Config.TTL ago or longer, and returns
+// the number of blocks that went.
+func (x *Index) Expire(now time.Time) int {
+	if x == nil || x.cfg.TTL <= 0 {
+		return 0
+	}
+	x.tell(now)
+	limit := now.Add(-x.cfg.TTL).UnixNano()
+	total := 0
+	for _, src := range x.Ranks() {
+		r := x.locked(src)
+		if r == nil {
+			continue
+		}
+		total += r.expire(limit)
+		r.mu.Unlock()
+	}
+	x.expired.Add(uint64(total))
+	return total
+}
+
+// expire drops the blocks last touched at limit or before.
+func (r *rank) expire(limit int64) int {
+	before := r.blocks()
+	r.each(func(p place, touched int64) {
+		if touched <= limit {
+			r.leaveAll(p)
+		}
+	})
+	r.settle()
+	for t := range r.far {
+		for id, l := range r.far[t].links {
+			if l.touched <= limit {
+				r.removeFar(kv.Tier(t), id)
+				delete(r.copies[t], id)
+			}
+		}
+	}
+	for s := r.orphans.oldest; s != nil; {
+		next := s.next
+		if s.since <= limit {
+			r.orphans.forget(s)
+		}
+		s = next
+	}
+	r.account()
+	return before - r.blocks()
+}
+
+// each calls do for every block on the device, with the time it was last touched.
+func (r *rank) each(do func(place, int64)) {
+	for at := range r.runs {
+		u := &r.runs[at]
+		if u.n == 0 {
+			continue
+		}
+		piece := r.piece(u)
+		times := piece[len(piece)/2:]
+		for o := range int(u.n) {
+			do(place{uint32(at), uint8(o)}, int64(times[o]))
+		}
+	}
+}
+
+// leaveAll lets a block leave under all its names.
+func (r *rank) leaveAll(p place) {
+	for len(r.aliases[p]) > 0 {
+		r.forgo(p, r.aliases[p][0])
+	}
+	r.forgo(p, r.id(p))
+}
+
+// forgo takes a name from a block at a place, and from no other.
+func (r *rank) forgo(p place, id kv.BlockID) {
+	if ps := r.places[id]; len(ps) > 1 {
+		r.places[id] = slices.DeleteFunc(ps, func(o place) bool { return o == p })
+	} else {
+		delete(r.places, id)
+		delete(r.copies[kv.Device], id)
+	}
+	r.leave(p, id)
+}
+
+// candidate is a block that may be pruned.
+type candidate struct {
+	source kv.Source
+	pos    uint32
+	id     kv.BlockID
+	place  place
+}
+
+// prune brings the number of blocks down when there are too many: first those that
+// would expire first, of these the ones farthest from the beginning of a prompt,
+// then those with the larger name, then those of the larger rank.
+func (x *Index) prune() {
+	if x.cfg.MaxBlocks <= 0 || x.placed.Load() <= int64(x.cfg.MaxBlocks) || !x.pruning.TryLock() {
+		return
+	}
+	defer x.pruning.Unlock()
+	var times []int64
+	x.visit(func(r *rank) {
+		r.each(func(_ place, touched int64) { times = append(times, touched) })
+	})
+	surplus := len(times) - int(math.Floor(float64(x.cfg.MaxBlocks)*x.cfg.PruneRatio))
+	if surplus <= 0 {
+		return
+	}
+	limit := nth(times, surplus-1)
+	var ties []candidate
+	x.visit(func(r *rank) {
+		r.each(func(p place, touched int64) {
+			switch {
+			case touched < limit:
+				r.leaveAll(p)
+				surplus--
+				x.pruned.Add(1)
+			case touched == limit:
+				ties = append(ties, candidate{r.source, r.runs[p.run].pos + uint32(p.off), r.id(p), p})
+			}
+		})
+		r.settle()
+	})
+	slices.SortFunc(ties, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(b.pos, a.pos), cmp.Compare(b.id, a.id), compare(b.source, a.source))
+	})
+	ties = ties[:min(len(ties), max(surplus, 0))]
+	byRank := map[kv.Source][]candidate{}
+	for _, c := range ties {
+		byRank[c.source] = append(byRank[c.source], c)
+	}
+	x.visit(func(r *rank) {
+		for _, c := range byRank[r.source] {
+			// The block may have moved or gone since it was seen.
+			if p, ok := r.own(c.id); ok && p == c.place {
+				r.leaveAll(p)
+				x.pruned.Add(1)
+			}
+		}
+		r.settle()
+	})
+}
+
+// visit calls do for one rank after the other, with its lock held.
+func (x *Index) visit(do func(*rank)) {
+	for _, src := range x.Ranks() {
+		if r := x.locked(src); r != nil {
+			do(r)
+			r.account()
+			r.mu.Unlock()
+		}
+	}
+}
+
+// nth returns the value that would be at index n if a were sorted. It reorders a.
+func nth(a []int64, n int) int64 {
+	for len(a) > 1 {
+		pivot := a[len(a)/2]
+		lo, hi := 0, len(a)-1
+		for lo <= hi {
+			for a[lo] < pivot {
+				lo++
+			}
+			for a[hi] > pivot {
+				hi--
+			}
+			if lo <= hi {
+				a[lo], a[hi] = a[hi], a[lo]
+				lo++
+				hi--
+			}
+		}
+		switch {
+		case n <= hi:
+			a = a[:hi+1]
+		case n >= lo:
+			a, n = a[lo:], n-lo
+		default:
+			return a[n]
+		}
+	}
+	return a[0]
+}

@@ -1,0 +1,312 @@
+package kvindex
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/stator-ai/stator/internal/kv"
+)
+
+// Index is who holds what. A nil Index is that of a router which does not ask: it
+// takes everything, holds nothing and finds nothing. Methods are safe for
+// concurrent use; batches of one source must come one after another.
+type Index struct {
+	cfg    Config
+	planes atomic.Pointer[[]*plane]
+
+	mu    sync.RWMutex
+	ranks map[kv.Source]*rank
+
+	applied    [kv.Cleared + 1][NumStatus]atomic.Uint64
+	duplicates atomic.Uint64
+	forgotten  atomic.Uint64
+	expired    atomic.Uint64
+	pruned     atomic.Uint64
+	placed     atomic.Int64 // blocks on devices
+	now        atomic.Int64 // the latest time told
+	pruning    sync.Mutex
+}
+
+// New returns an empty index.
+func New(cfg Config) *Index {
+	if cfg.PruneRatio == 0 {
+		cfg.PruneRatio = defaultPruneRatio
+	}
+	if cfg.MaxOrphans == 0 {
+		cfg.MaxOrphans = defaultMaxOrphans
+	}
+	x := &Index{cfg: cfg, ranks: map[kv.Source]*rank{}}
+	x.planes.Store(&[]*plane{})
+	return x
+}
+
+// compare orders sources by worker and rank.
+func compare(a, b kv.Source) int {
+	if c := cmp.Compare(a.Worker, b.Worker); c != 0 {
+		return c
+	}
+	return cmp.Compare(a.Rank, b.Rank)
+}
+
+// Apply takes in what a rank says. It keeps nothing of the batch. It always
+// returns nil: an event that makes no sense is skipped and counted.
+func (x *Index) Apply(b *kv.Batch) error {
+	if x == nil {
+		return nil
+	}
+	r := x.lock(b.Source)
+	r.now = x.now.Load()
+	cleared := r.apply(b.Events)
+	r.epoch, r.seq, r.known = b.Epoch, b.Seq, true
+	r.mu.Unlock()
+	if cleared && x.cfg.ClearWorker {
+		for _, src := range x.Ranks() {
+			if src.Worker != b.Source.Worker || src == b.Source {
+				continue
+			}
+			if r := x.locked(src); r != nil {
+				r.clear()
+				r.mu.Unlock()
+			}
+		}
+	}
+	x.prune()
+	return nil
+}
+
+// apply takes events in and reports whether one of them cleared the rank.
+func (r *rank) apply(events []kv.Event) (cleared bool) {
+	ahead := 0
+	for i := range events {
+		ev := &events[i]
+		st := OK
+		switch {
+		case ev.Tier >= kv.NumTiers:
+			continue
+		case ev.Kind == kv.Removed:
+			if i >= ahead {
+				ahead = i + r.touch(events[i:])
+			}
+			st = r.remove(ev)
+		case ev.Kind == kv.Stored:
+			r.settle()
+			st = r.store(ev)
+		case ev.Kind == kv.Cleared:
+			r.settle()
+			r.clear()
+			cleared = true
+		default:
+			continue
+		}
+		r.counts.applied[ev.Kind][st]++
+	}
+	r.settle()
+	r.account()
+	return cleared
+}
+
+// counts are figures of a rank that the index has not heard of yet.
+type counts struct {
+	applied    [kv.Cleared + 1][NumStatus]uint64
+	duplicates uint64
+	placed     int // of rank.placed, what it has
+}
+
+// account adds what was counted to the index's figures.
+func (r *rank) account() {
+	x := r.index
+	for k := range r.counts.applied {
+		for st, n := range r.counts.applied[k] {
+			if n > 0 {
+				x.applied[k][st].Add(n)
+			}
+		}
+	}
+	if r.counts.duplicates > 0 {
+		x.duplicates.Add(r.counts.duplicates)
+	}
+	if n := r.orphans.forgotten; n > 0 {
+		x.forgotten.Add(n)
+		r.orphans.forgotten = 0
+	}
+	if n := r.placed - r.counts.placed; n != 0 {
+		x.placed.Add(int64(n))
+	}
+	r.counts = counts{placed: r.placed}
+}
+
+// lock returns a rank, made if there is none, with its lock held.
+func (x *Index) lock(src kv.Source) *rank {
+	for {
+		x.mu.RLock()
+		r := x.ranks[src]
+		x.mu.RUnlock()
+		if r == nil {
+			r = x.add(src)
+		}
+		r.mu.Lock()
+		if !r.gone {
+			return r
+		}
+		r.mu.Unlock()
+	}
+}
+
+// locked returns a rank with its lock held, or nil if there is none.
+func (x *Index) locked(src kv.Source) *rank {
+	for {
+		x.mu.RLock()
+		r := x.ranks[src]
+		x.mu.RUnlock()
+		if r == nil {
+			return nil
+		}
+		r.mu.Lock()
+		if !r.gone {
+			return r
+		}
+		r.mu.Unlock()
+	}
+}
+
+func (x *Index) add(src kv.Source) *rank {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if r := x.ranks[src]; r != nil {
+		return r
+	}
+	r := x.seat(src)
+	x.ranks[src] = r
+	r.plane.show(src, r.slot, -1)
+	return r
+}
+
+// seat returns a rank with a slot that no lookup sees. The caller holds the
+// index's lock.
+func (x *Index) seat(src kv.Source) *rank {
+	planes := *x.planes.Load()
+	for _, p := range planes {
+		if slot, ok := p.take(); ok {
+			return x.newRank(src, p, slot)
+		}
+	}
+	p := newPlane()
+	planes = append(slices.Clip(planes), p)
+	x.planes.Store(&planes)
+	slot, _ := p.take()
+	return x.newRank(src, p, slot)
+}
+
+// RemoveRank forgets a rank and reports whether it was known.
+func (x *Index) RemoveRank(src kv.Source) bool {
+	if x == nil {
+		return false
+	}
+	x.mu.Lock()
+	r := x.ranks[src]
+	if r != nil {
+		delete(x.ranks, src)
+		r.plane.hide(r.slot)
+	}
+	x.mu.Unlock()
+	if r == nil {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.retire()
+	return true
+}
+
+// retire gives up everything of a rank that lookups no longer see.
+func (r *rank) retire() {
+	r.gone = true
+	r.sweep()
+	r.plane.give(r.slot)
+}
+
+// RemoveWorker forgets all ranks of a worker and returns how many there were.
+func (x *Index) RemoveWorker(w kv.WorkerID) int {
+	n := 0
+	for _, src := range x.Ranks() {
+		if src.Worker == w && x.RemoveRank(src) {
+			n++
+		}
+	}
+	return n
+}
+
+// ClearRank forgets the blocks of a rank, and which batch was the last. The rank
+// stays.
+func (x *Index) ClearRank(src kv.Source) {
+	if x == nil {
+		return
+	}
+	if r := x.locked(src); r != nil {
+		defer r.mu.Unlock()
+		r.clear()
+		r.epoch, r.seq, r.known = 0, 0, false
+	}
+}
+
+// Ranks returns the ranks that are known, sorted.
+func (x *Index) Ranks() []kv.Source {
+	if x == nil {
+		return nil
+	}
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	all := make([]kv.Source, 0, len(x.ranks))
+	for src := range x.ranks {
+		all = append(all, src)
+	}
+	slices.SortFunc(all, compare)
+	return all
+}
+
+// Rank returns a view of a rank, and whether it is known.
+func (x *Index) Rank(src kv.Source) (RankStats, bool) {
+	if x == nil {
+		return RankStats{}, false
+	}
+	r := x.locked(src)
+	if r == nil {
+		return RankStats{}, false
+	}
+	defer r.mu.Unlock()
+	return RankStats{
+		Source: src, Blocks: r.blocks(), Orphans: r.orphans.count,
+		Epoch: r.epoch, Seq: r.seq, Known: r.known,
+	}, true
+}
+
+// Stats returns a view of the whole.
+func (x *Index) Stats() Stats {
+	if x == nil {
+		return Stats{}
+	}
+	s := Stats{
+		Forgotten: x.forgotten.Load(), Duplicates: x.duplicates.Load(),
+		Expired: x.expired.Load(), Pruned: x.pruned.Load(),
+	}
+	for _, p := range *x.planes.Load() {
+		s.Bytes += p.bytes()
+	}
+	for _, src := range x.Ranks() {
+		if r := x.locked(src); r != nil {
+			s.Ranks++
+			s.Blocks += r.blocks()
+			s.Orphans += r.orphans.count
+			s.Bytes += r.bytes()
+			r.mu.Unlock()
+		}
+	}
+	for k := range s.Applied {
+		for st := range s.Applied[k] {
+			s.Applied[k][st] = x.applied[k][st].Load()
+		}
+	}
+	return s
+}

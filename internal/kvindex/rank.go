@@ -1,0 +1,266 @@
+package kvindex
+
+import (
+	"sync"
+
+	"github.com/stator-ai/stator/internal/kv"
+)
+
+// none is no run.
+const none = ^uint32(0)
+
+// run is the part of a page that a rank holds: the first n of its blocks. Runs are
+// a tree: the parent is the run in which the block before the page lies.
+type run struct {
+	page              pageRef
+	parent            uint32
+	child, next, prev uint32 // the first child; siblings
+	pos               uint32 // of the first block in the prompt
+	ids               uint32 // piece with the engine's names of the blocks
+	size              uint8  // of the piece
+	off               uint8  // how many of the parent's blocks lie before the page
+	n                 uint8
+	dead              uint64 // a bit for each block that leaves
+}
+
+const runBytes = 40
+
+// place is where a block of a rank lies.
+type place struct {
+	run uint32
+	off uint8
+}
+
+func (p place) value() uint64 { return uint64(p.run)<<8 | uint64(p.off) }
+
+func placeOf(value uint64) place { return place{run: uint32(value >> 8), off: uint8(value)} }
+
+// rank is what one rank holds, and by which names. Lookups never come here.
+type rank struct {
+	mu     sync.Mutex
+	index  *Index
+	source kv.Source
+	plane  *plane
+	slot   int
+	gone   bool // replaced or removed; whoever waited for the lock asks again
+
+	runs  []run
+	spare uint32 // the run given back last; next names the one before
+	roots uint32 // runs without parent
+	ids   slabs
+	timed bool // pieces hold, behind the names, when each block was last touched
+	now   int64
+
+	// names finds the places of blocks whose name is in the run's own piece.
+	names table
+	// What engines that name blocks by content and position never need: further
+	// names of a block, by its place; and of names with several places, or with
+	// none of their own, all places, the latest last.
+	aliases map[place][]kv.BlockID
+	places  map[kv.BlockID][]place
+
+	copies  [kv.NumTiers]map[kv.BlockID]uint32 // how often a block must be removed in vain
+	far     [kv.NumTiers]farNames
+	orphans orphans
+
+	placed     int      // blocks on the device, a block once for each name
+	counts     counts   // not yet in the index's figures
+	leaving    []uint32 // runs with dead blocks
+	epoch, seq uint64
+	known      bool
+	seen       []uint64 // scratch of distinct
+	tags       [pageBlocks]uint64
+	touched    uint64 // keeps reads that have no other use
+}
+
+func (x *Index) newRank(src kv.Source, p *plane, slot int) *rank {
+	r := &rank{index: x, source: src, plane: p, slot: slot, timed: x.cfg.TTL > 0 || x.cfg.MaxBlocks > 0}
+	r.empty()
+	return r
+}
+
+// empty forgets everything, without a word to the plane.
+func (r *rank) empty() {
+	words := 1
+	if r.timed {
+		words = 2
+	}
+	r.runs, r.spare, r.roots = nil, none, none
+	r.ids = newSlabs(words)
+	r.names = table{}
+	r.aliases, r.places = nil, nil
+	r.copies, r.far = [kv.NumTiers]map[kv.BlockID]uint32{}, [kv.NumTiers]farNames{}
+	r.orphans = orphans{max: r.index.cfg.MaxOrphans, copies: &r.copies}
+	r.placed, r.leaving = 0, nil
+}
+
+// sweep takes the rank out of all pages and tiers, and forgets everything. Lookups
+// must not see the slot.
+func (r *rank) sweep() {
+	for i := range r.runs {
+		if u := &r.runs[i]; u.n > 0 {
+			r.plane.shrink(r.slot, u.page, 0)
+		}
+	}
+	for t := range r.far {
+		for seq := range r.far[t].held {
+			r.unsetFar(kv.Tier(t), seq)
+		}
+	}
+	r.empty()
+	r.account()
+}
+
+// clear forgets all blocks. The rank stays, unless it has been removed or replaced
+// meanwhile.
+func (r *rank) clear() {
+	if r.blocks() == 0 {
+		return
+	}
+	r.plane.hide(r.slot)
+	r.sweep()
+	r.index.mu.RLock()
+	defer r.index.mu.RUnlock()
+	if r.index.ranks[r.source] == r {
+		r.plane.show(r.source, r.slot, -1)
+	}
+}
+
+// names of a run's blocks, and the times when they are kept.
+func (r *rank) piece(u *run) []uint64 { return r.ids[u.size].at(u.ids) }
+
+func (r *rank) id(p place) kv.BlockID {
+	return kv.BlockID(r.piece(&r.runs[p.run])[p.off])
+}
+
+// own returns the place of a block by its name in the run's own piece.
+func (r *rank) own(id kv.BlockID) (place, bool) {
+	if r.names.count == 0 {
+		return place{}, false
+	}
+	slot, ok := r.search(tagOf(mix(uint64(id))), id)
+	if !ok {
+		return place{}, false
+	}
+	return placeOf(r.names.slots[slot]&valueMask - 1), true
+}
+
+// search returns the slot of names that leads to a block, or the free one where the
+// search ended. There must be a free one.
+func (r *rank) search(tag uint64, id kv.BlockID) (int, bool) {
+	t := &r.names
+	i := t.home(tag)
+	for t.slots[i] != 0 {
+		if s := t.slots[i]; s>>valueBits == tag && r.id(placeOf(s&valueMask-1)) == id {
+			return i, true
+		}
+		i = t.next(i)
+	}
+	return i, false
+}
+
+// find returns the place of a block on the device that was stored last under a
+// name.
+func (r *rank) find(id kv.BlockID) (place, bool) {
+	if len(r.places) > 0 {
+		if ps := r.places[id]; len(ps) > 0 {
+			return ps[len(ps)-1], true
+		}
+	}
+	return r.own(id)
+}
+
+// hash returns the sequence hash of a block.
+func (r *rank) hash(p place) kv.BlockID {
+	return r.plane.hashAt(r.runs[p.run].page, int(p.off))
+}
+
+// before returns the place of the block before one, and false for the first of a
+// prompt.
+func (r *rank) before(p place) (place, bool) {
+	if p.off > 0 {
+		return place{run: p.run, off: p.off - 1}, true
+	}
+	u := &r.runs[p.run]
+	return place{run: u.parent, off: u.off - 1}, u.parent != none
+}
+
+// addRun makes a run with one block, for a page that the rank has just entered.
+func (r *rank) addRun(page pageRef, parent uint32, off int, room int) uint32 {
+	at := r.spare
+	if at != none {
+		r.spare = r.runs[at].next
+	} else {
+		at = uint32(len(r.runs))
+		r.runs = append(r.runs, run{})
+	}
+	u := &r.runs[at]
+	*u = run{page: page, parent: parent, off: uint8(off), child: none, prev: none, size: sizeFor(room)}
+	u.ids = r.ids[u.size].get()
+	first := &r.roots
+	if parent != none {
+		first = &r.runs[parent].child
+		u.pos = r.runs[parent].pos + uint32(off)
+	}
+	u.next = *first
+	if u.next != none {
+		r.runs[u.next].prev = at
+	}
+	*first = at
+	return at
+}
+
+// dropRun gives up a run without blocks or children.
+func (r *rank) dropRun(at uint32) {
+	u := &r.runs[at]
+	switch {
+	case u.prev != none:
+		r.runs[u.prev].next = u.next
+	case u.parent != none:
+		r.runs[u.parent].child = u.next
+	default:
+		r.roots = u.next
+	}
+	if u.next != none {
+		r.runs[u.next].prev = u.prev
+	}
+	r.ids[u.size].put(u.ids)
+	*u = run{next: r.spare}
+	r.spare = at
+}
+
+// runOn returns the child of a run, or the root, that lies on a page. The name of
+// its first block usually leads there.
+func (r *rank) runOn(page pageRef, parent uint32, id kv.BlockID) uint32 {
+	if p, ok := r.own(id); ok && p.off == 0 && r.runs[p.run].page == page {
+		return p.run
+	}
+	at := r.roots
+	if parent != none {
+		at = r.runs[parent].child
+	}
+	for r.runs[at].page != page {
+		at = r.runs[at].next
+	}
+	return at
+}
+
+// blocks counts all blocks, those that wait for others included.
+func (r *rank) blocks() int {
+	n := r.placed + r.orphans.count
+	for t := range r.far {
+		n += len(r.far[t].links)
+	}
+	return n
+}
+
+func (r *rank) bytes() int {
+	n := cap(r.runs)*runBytes + r.ids.bytes() + r.names.bytes() + 48*r.orphans.count + 8*cap(r.seen)
+	for t := range r.far {
+		n += 80 * len(r.far[t].links)
+	}
+	for t := range r.copies {
+		n += 24 * len(r.copies[t])
+	}
+	return n + 48*(len(r.aliases)+len(r.places))
+}

@@ -1,0 +1,251 @@
+package kvindex
+
+import (
+	"cmp"
+	"math/bits"
+	"slices"
+
+	"github.com/stator-ai/stator/internal/kv"
+)
+
+// remove takes an event Removed in. Blocks on the device only begin to leave: until
+// settle they are counted as there.
+func (r *rank) remove(ev *kv.Event) Status {
+	st := OK
+	for _, b := range ev.Blocks {
+		if !r.removeOne(ev.Tier, b.ID, ev.Counted) {
+			st = BlockNotFound
+		}
+	}
+	return st
+}
+
+// touch reads ahead what removing the blocks of the first events will need, as far
+// as it is worth it, and returns how many events that are.
+func (r *rank) touch(events []kv.Event) int {
+	const enough = 32
+	blocks := 0
+	for i := range events {
+		ev := &events[i]
+		if ev.Kind != kv.Removed || blocks >= enough {
+			return max(i, 1)
+		}
+		if r.names.count == 0 {
+			continue
+		}
+		for _, b := range ev.Blocks[:min(len(ev.Blocks), enough)] {
+			r.touched ^= r.names.touch(tagOf(mix(uint64(b.ID))))
+		}
+		blocks += len(ev.Blocks)
+	}
+	return len(events)
+}
+
+func (r *rank) removeOne(t kv.Tier, id kv.BlockID, counted bool) bool {
+	if len(r.copies[t]) > 0 {
+		if n := r.copies[t][id]; counted && n > 1 {
+			r.copies[t][id] = n - 1
+			return true
+		} else if n > 0 {
+			delete(r.copies[t], id)
+			if counted {
+				return true
+			}
+		}
+	}
+	found := r.orphans.drop(t, id)
+	if t != kv.Device {
+		return r.removeFar(t, id) || found
+	}
+	if len(r.places) > 0 {
+		if ps := r.places[id]; len(ps) > 0 {
+			delete(r.places, id)
+			for _, p := range ps {
+				r.leave(p, id)
+			}
+			return true
+		}
+	}
+	if r.names.count == 0 {
+		return found
+	}
+	slot, ok := r.search(tagOf(mix(uint64(id))), id)
+	if !ok {
+		return found
+	}
+	p := placeOf(r.names.slots[slot]&valueMask - 1)
+	r.names.free(slot)
+	r.unname(p)
+	return true
+}
+
+// leave takes a name from a block. With its last one the block leaves.
+func (r *rank) leave(p place, id kv.BlockID) {
+	if r.id(p) != id {
+		r.placed--
+		r.setAliases(p, slices.DeleteFunc(r.aliases[p], func(o kv.BlockID) bool { return o == id }))
+		return
+	}
+	r.names.remove(tagOf(mix(uint64(id))), p.value())
+	r.unname(p)
+}
+
+// unname lets a block leave whose own name is gone, unless it has another one.
+func (r *rank) unname(p place) {
+	r.placed--
+	u := &r.runs[p.run]
+	if len(r.aliases) > 0 {
+		if others := r.aliases[p]; len(others) > 0 {
+			r.piece(u)[p.off] = uint64(others[0])
+			r.names.add(tagOf(mix(uint64(others[0]))), p.value())
+			r.setAliases(p, others[1:])
+			return
+		}
+	}
+	if u.dead == 0 {
+		r.leaving = append(r.leaving, p.run)
+	}
+	u.dead |= 1 << p.off
+}
+
+func (r *rank) setAliases(p place, ids []kv.BlockID) {
+	if len(ids) == 0 {
+		delete(r.aliases, p)
+	} else {
+		r.aliases[p] = ids
+	}
+}
+
+// settle lets go of the blocks that leave. Blocks behind them that stay become
+// orphans. It goes from the end of prompts to their beginning, so that a lookup
+// never sees a block of a rank without those before it.
+func (r *rank) settle() {
+	if len(r.leaving) == 0 {
+		return
+	}
+	version := &r.plane.versions[r.slot]
+	version.Add(1)
+	slices.SortFunc(r.leaving, func(a, b uint32) int { return cmp.Compare(r.runs[b].pos, r.runs[a].pos) })
+	for _, at := range r.leaving {
+		u := &r.runs[at]
+		keep := bits.TrailingZeros64(u.dead)
+		if u.dead>>keep != 1<<(int(u.n)-keep)-1 || r.branches(u, keep) {
+			r.strand(at, keep)
+		}
+		u.n, u.dead = uint8(keep), 0
+		r.plane.shrink(r.slot, u.page, keep)
+		if keep == 0 {
+			r.dropRun(at)
+		}
+	}
+	r.leaving = r.leaving[:0]
+	version.Add(1)
+}
+
+// branches reports whether a run has children behind its first blocks.
+func (r *rank) branches(u *run, keep int) bool {
+	for c := u.child; c != none; c = r.runs[c].next {
+		if int(r.runs[c].off) > keep {
+			return true
+		}
+	}
+	return false
+}
+
+// strand makes orphans of the blocks of a run from one on, those that leave left
+// out, and of everything behind.
+func (r *rank) strand(at uint32, keep int) {
+	type branch struct {
+		at  uint32
+		seq kv.BlockID // of the block before it
+	}
+	var below []branch // parents before children
+	locals, hashes := r.plane.contents(r.runs[at].page, int(r.runs[at].n), nil, []kv.BlockID{})
+	for c := r.runs[at].child; c != none; c = r.runs[c].next {
+		if off := int(r.runs[c].off); off > keep {
+			below = append(below, branch{c, hashes[off-1]})
+		}
+	}
+	var held []kv.Block
+	r.park(at, keep, locals, hashes, kv.BlockID(0), &held)
+	for i := 0; i < len(below); i++ {
+		b := below[i]
+		u := &r.runs[b.at]
+		l, h := r.plane.contents(u.page, int(u.n), locals[:0], hashes[:0])
+		for c := u.child; c != none; c = r.runs[c].next {
+			below = append(below, branch{c, h[r.runs[c].off-1]})
+		}
+		r.park(b.at, 0, l, h, b.seq, &held)
+		locals, hashes = l, h
+	}
+	for _, b := range slices.Backward(below) {
+		u := &r.runs[b.at]
+		u.n = 0
+		r.plane.shrink(r.slot, u.page, 0)
+		r.dropRun(b.at)
+	}
+}
+
+// park makes orphans of the blocks of a run that stay, from one on. They keep
+// their names and lose their places.
+func (r *rank) park(at uint32, keep int, locals []kv.LocalHash, hashes []kv.BlockID, before kv.BlockID, held *[]kv.Block) {
+	u := &r.runs[at]
+	piece := r.piece(u)
+	parent := func(o int) origin {
+		from := origin{has: true, anchored: true, seq: before}
+		if o > 0 {
+			from.seq = hashes[o-1]
+		}
+		if p, ok := r.before(place{at, uint8(o)}); ok {
+			from.parent = r.id(p)
+		} else {
+			from = origin{}
+		}
+		return from
+	}
+	blocks := (*held)[:0]
+	start := keep
+	flush := func(end int) {
+		if len(blocks) > 0 {
+			r.orphans.park(kv.Device, parent(start), blocks, r.now)
+		}
+		blocks = blocks[:0]
+		start = end + 1
+	}
+	for o := keep; o < int(u.n); o++ {
+		if u.dead>>o&1 != 0 {
+			flush(o)
+			continue
+		}
+		p := place{at, uint8(o)}
+		id := kv.BlockID(piece[o])
+		r.names.remove(tagOf(mix(uint64(id))), p.value())
+		r.lose(p, id)
+		blocks = append(blocks, kv.Block{ID: id, Tokens: locals[o]})
+		for _, other := range r.aliases[p] {
+			r.lose(p, other)
+			r.orphans.park(kv.Device, parent(o), []kv.Block{{ID: other, Tokens: locals[o]}}, r.now)
+		}
+		delete(r.aliases, p)
+	}
+	flush(int(u.n))
+	*held = blocks
+}
+
+// lose takes a place from the places of a name.
+func (r *rank) lose(p place, id kv.BlockID) {
+	r.placed--
+	ps := r.places[id]
+	if len(ps) == 0 {
+		return
+	}
+	ps = slices.DeleteFunc(ps, func(o place) bool { return o == p })
+	switch {
+	case len(ps) == 0:
+		delete(r.places, id)
+	case len(ps) == 1 && r.id(ps[0]) == id:
+		delete(r.places, id) // the only one, and its own
+	default:
+		r.places[id] = ps
+	}
+}

@@ -1,0 +1,385 @@
+package kvindex
+
+import (
+	"math/bits"
+	"slices"
+
+	"github.com/stator-ai/stator/internal/kv"
+)
+
+// store takes an event Stored in.
+func (r *rank) store(ev *kv.Event) Status {
+	if !r.distinct(ev) {
+		return Invalid
+	}
+	switch {
+	case len(ev.Blocks) == 0:
+		return OK
+	case ev.Bare:
+		return r.storeBare(ev)
+	case ev.Tier != kv.Device:
+		return r.storeFar(ev.Tier, origin{ev.Parent, ev.HasParent, ev.ParentSeq, ev.HasParentSeq}, ev.Blocks, ev.Counted)
+	default:
+		return r.storeNear(origin{ev.Parent, ev.HasParent, ev.ParentSeq, ev.HasParentSeq}, ev.Blocks, ev.Counted)
+	}
+}
+
+// distinct reports whether no name occurs twice in an event. Where the hash of the
+// block before is known, its name may.
+func (r *rank) distinct(ev *kv.Event) bool {
+	blocks := ev.Blocks
+	parent := ev.HasParent && !ev.HasParentSeq
+	if len(blocks) <= 8 {
+		for i, b := range blocks {
+			if parent && b.ID == ev.Parent {
+				return false
+			}
+			for _, c := range blocks[:i] {
+				if b.ID == c.ID {
+					return false
+				}
+			}
+		}
+		return true
+	}
+	size := 1 << bits.Len(uint(2*len(blocks)))
+	if cap(r.seen) < size {
+		r.seen = make([]uint64, size)
+	}
+	seen := r.seen[:size]
+	clear(seen)
+	zero := false
+	first := func(id kv.BlockID) bool {
+		if id == 0 {
+			was := zero
+			zero = true
+			return !was
+		}
+		i := mix(uint64(id)) & uint64(size-1)
+		for seen[i] != 0 {
+			if seen[i] == uint64(id) {
+				return false
+			}
+			i = (i + 1) & uint64(size-1)
+		}
+		seen[i] = uint64(id)
+		return true
+	}
+	if parent {
+		first(ev.Parent)
+	}
+	for _, b := range blocks {
+		if !first(b.ID) {
+			return false
+		}
+	}
+	return true
+}
+
+// origin is what a stored block follows: nothing, or a block with a name, or one
+// with a sequence hash, which then counts.
+type origin struct {
+	parent   kv.BlockID
+	has      bool
+	seq      kv.BlockID
+	anchored bool
+}
+
+// storeNear takes blocks in that lie on the device. If what they follow is not
+// there they wait for it.
+func (r *rank) storeNear(from origin, blocks []kv.Block, counted bool) Status {
+	if !from.has {
+		r.put(place{run: none}, blocks, counted)
+		return OK
+	}
+	if p, ok := r.follow(from); ok {
+		r.put(p, blocks, counted)
+		return OK
+	}
+	r.wait(kv.Device, from, blocks, counted)
+	return ParentNotFound
+}
+
+// follow returns where the block after an origin goes.
+func (r *rank) follow(from origin) (place, bool) {
+	p, ok := r.find(from.parent)
+	if !ok {
+		return place{}, false
+	}
+	if from.anchored && r.hash(p) != from.seq {
+		i := slices.IndexFunc(r.places[from.parent], func(p place) bool { return r.hash(p) == from.seq })
+		if i < 0 {
+			return place{}, false
+		}
+		p = r.places[from.parent][i]
+	}
+	p.off++
+	return p, true
+}
+
+// wait parks blocks, counting those that were known already.
+func (r *rank) wait(t kv.Tier, from origin, blocks []kv.Block, counted bool) {
+	for _, b := range blocks {
+		if r.knows(t, b.ID) {
+			r.again(t, b.ID, told(counted))
+			r.orphans.drop(t, b.ID)
+		}
+	}
+	r.orphans.park(t, from, blocks, r.now)
+}
+
+// knows reports whether a block is there by a name, or waits.
+func (r *rank) knows(t kv.Tier, id kv.BlockID) bool {
+	if r.orphans.waits(t, id) {
+		return true
+	}
+	if t != kv.Device {
+		_, ok := r.far[t].links[id]
+		return ok
+	}
+	_, ok := r.find(id)
+	return ok
+}
+
+// again counts a block that was stored while it was there.
+func (r *rank) again(t kv.Tier, id kv.BlockID, how manner) {
+	r.counts.duplicates++
+	if how == toldCounted {
+		if r.copies[t] == nil {
+			r.copies[t] = map[kv.BlockID]uint32{}
+		}
+		r.copies[t][id]++
+	}
+}
+
+// manner is how blocks come to be stored.
+type manner uint8
+
+const (
+	adopted     manner = iota // they waited for one that came
+	routed                    // they were only predicted
+	toldOnce                  // the engine told of them
+	toldCounted               // and tells of every copy
+)
+
+func told(counted bool) manner {
+	if counted {
+		return toldCounted
+	}
+	return toldOnce
+}
+
+// news reports whether it is news to hear of a block.
+func (m manner) news() bool { return m >= toldOnce }
+
+// put stores blocks at a place and behind it, and then what waited for them.
+func (r *rank) put(at place, blocks []kv.Block, counted bool) {
+	r.lay(at, blocks, told(counted))
+	if r.orphans.count > 0 {
+		r.adopt(kv.Device, blocks)
+	}
+}
+
+// lay stores blocks at a place and behind it: page by page.
+func (r *rank) lay(at place, blocks []kv.Block, how manner) {
+	run, off := at.run, int(at.off)
+	for len(blocks) > 0 {
+		if run != none && off < pageBlocks {
+			if n := r.plane.fill(r.slot, r.runs[run].page, off, blocks); n > 0 {
+				r.name(run, off, blocks[:n], how)
+				blocks = blocks[n:]
+				off += n
+				continue
+			}
+		}
+		head := kv.BlockID(blocks[0].Tokens)
+		if run != none {
+			head = kv.Chain(r.plane.hashAt(r.runs[run].page, off-1), blocks[0].Tokens)
+		}
+		page, held := r.plane.enter(r.slot, head, blocks[0].Tokens, len(blocks))
+		if held {
+			run = r.runOn(page, run, blocks[0].ID)
+		} else {
+			run = r.addRun(page, run, off, len(blocks))
+		}
+		r.name(run, 0, blocks[:1], how)
+		blocks, off = blocks[1:], 1
+	}
+}
+
+// name records the names of blocks of a run, from one of them on. The rank holds
+// them already or they are the next.
+func (r *rank) name(at uint32, off int, blocks []kv.Block, how manner) {
+	u := &r.runs[at]
+	if n := off + len(blocks); n > pieceSizes[u.size] {
+		r.widen(u, n)
+	}
+	piece := r.piece(u)
+	plain := len(r.places) == 0 && r.orphans.count == 0
+	before := int(u.n)
+	r.names.reserve(len(blocks))
+	for i, b := range blocks {
+		r.tags[i] = tagOf(mix(uint64(b.ID)))
+		r.touched ^= r.names.touch(r.tags[i])
+	}
+	for i, b := range blocks {
+		o := off + i
+		p := place{run: at, off: uint8(o)}
+		if r.timed {
+			piece[len(piece)/2+o] = uint64(r.now)
+		}
+		if o < before {
+			if piece[o] == uint64(b.ID) {
+				r.stored(p, b.ID, how)
+			} else {
+				r.alias(p, b.ID, how)
+			}
+			continue
+		}
+		tag := r.tags[i]
+		slot, ok := r.search(tag, b.ID)
+		if ok || !plain {
+			r.elsewhere(p, b.ID, slot, ok, how)
+			slot = -1
+		}
+		piece[o] = uint64(b.ID)
+		u.n = uint8(o + 1)
+		if slot >= 0 {
+			r.names.set(slot, tag, p.value())
+		} else {
+			r.names.add(tag, p.value())
+		}
+	}
+	r.placed += int(u.n) - before
+}
+
+// elsewhere notes that a block comes to a place, whose name may be known from
+// another place or from waiting: slot is that of its name, if ok.
+func (r *rank) elsewhere(p place, id kv.BlockID, slot int, ok bool, how manner) {
+	if how.news() && (ok || r.knows(kv.Device, id)) {
+		r.again(kv.Device, id, how)
+	}
+	if ps := r.places[id]; ok || len(ps) > 0 {
+		if len(ps) == 0 {
+			ps = append(ps, placeOf(r.names.slots[slot]&valueMask-1))
+		}
+		r.setPlaces(id, append(ps, p))
+	}
+	if how != adopted {
+		r.orphans.drop(kv.Device, id)
+	}
+}
+
+// widen moves the names of a run to a larger piece.
+func (r *rank) widen(u *run, n int) {
+	size := sizeFor(n)
+	bigger := r.ids[size].get()
+	from, to := r.piece(u), r.ids[size].at(bigger)
+	copy(to, from[:u.n])
+	if r.timed {
+		copy(to[len(to)/2:], from[len(from)/2:][:u.n])
+	}
+	r.ids[u.size].put(u.ids)
+	u.size, u.ids = size, bigger
+}
+
+// stored notes that a block was stored again where it is, under the name it has
+// there.
+func (r *rank) stored(p place, id kv.BlockID, how manner) {
+	if how.news() {
+		r.again(kv.Device, id, how)
+	}
+	if len(r.places) > 0 {
+		if ps := r.places[id]; len(ps) > 0 {
+			r.latest(ps, p)
+		}
+	}
+	if how != adopted {
+		r.orphans.drop(kv.Device, id)
+	}
+}
+
+// latest makes a place the last of those of a name.
+func (r *rank) latest(ps []place, p place) {
+	i := slices.Index(ps, p)
+	copy(ps[i:], ps[i+1:])
+	ps[len(ps)-1] = p
+}
+
+func (r *rank) setPlaces(id kv.BlockID, ps []place) {
+	if r.places == nil {
+		r.places = map[kv.BlockID][]place{}
+	}
+	r.places[id] = ps
+}
+
+// alias gives a block that has a name another one.
+func (r *rank) alias(p place, id kv.BlockID, how manner) {
+	if slices.Contains(r.aliases[p], id) {
+		r.stored(p, id, how)
+		return
+	}
+	if how.news() && r.knows(kv.Device, id) {
+		r.again(kv.Device, id, how)
+	}
+	ps := r.places[id]
+	if len(ps) == 0 {
+		if other, ok := r.own(id); ok {
+			ps = append(ps, other)
+		}
+	}
+	r.setPlaces(id, append(ps, p))
+	if r.aliases == nil {
+		r.aliases = map[place][]kv.BlockID{}
+	}
+	r.aliases[p] = append(r.aliases[p], id)
+	r.placed++
+	if how != adopted {
+		r.orphans.drop(kv.Device, id)
+	}
+}
+
+// adopt stores what waited for blocks that have just been placed in a tier.
+func (r *rank) adopt(t kv.Tier, blocks []kv.Block) {
+	type batch struct {
+		tier   kv.Tier
+		blocks []kv.Block
+	}
+	todo := []batch{{t, blocks}}
+	for len(todo) > 0 && r.orphans.count > 0 {
+		next := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		var seq kv.BlockID
+		for i, b := range next.blocks {
+			if next.tier == kv.Device {
+				p, _ := r.find(b.ID)
+				if i == 0 {
+					seq = r.hash(p)
+				} else {
+					seq = kv.Chain(seq, b.Tokens)
+				}
+				for o := r.orphans.takeHash(seq); o != nil; o = r.orphans.takeHash(seq) {
+					p.off++
+					r.lay(p, o.blocks, adopted)
+					p.off--
+					todo = append(todo, batch{kv.Device, o.blocks})
+				}
+				for o := r.orphans.takeName(kv.Device, b.ID); o != nil; o = r.orphans.takeName(kv.Device, b.ID) {
+					p.off++
+					r.lay(p, o.blocks, adopted)
+					p.off--
+					todo = append(todo, batch{kv.Device, o.blocks})
+				}
+			} else if l, ok := r.far[next.tier].links[b.ID]; ok {
+				seq = l.seq
+			}
+			for t := kv.Host; t < kv.NumTiers; t++ {
+				r.orphans.cut(t, b.ID)
+				for o := r.orphans.takeName(t, b.ID); o != nil; o = r.orphans.takeName(t, b.ID) {
+					r.layFar(t, seq, true, origin{parent: b.ID, has: true}, o.blocks, adopted)
+					todo = append(todo, batch{t, o.blocks})
+				}
+			}
+		}
+	}
+}
