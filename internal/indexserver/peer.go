@@ -1,0 +1,86 @@
+package indexserver
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// firstByte is how long another server may take to begin its answer.
+const firstByte = 10 * time.Second
+
+// OpenDump asks another server for its dump. The URL is that of the server, or of a
+// dump. It waits ten seconds for the answer to begin, and reads fail when nothing
+// comes for half a minute. The caller closes what it returns.
+func OpenDump(ctx context.Context, server string) (io.ReadCloser, error) {
+	u, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+	if u.Path = strings.TrimSuffix(u.Path, "/"); u.Path == "" {
+		u.Path = "/dump"
+	}
+	req, err := http.NewRequest(http.MethodGet, u.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	alarm := time.AfterFunc(firstByte, func() { cancel(fmt.Errorf("%s: no answer within %s", u.Redacted(), firstByte)) })
+	client := &http.Client{Transport: &http.Transport{
+		Proxy:             http.ProxyFromEnvironment,
+		DialContext:       (&net.Dialer{Timeout: firstByte}).DialContext,
+		DisableKeepAlives: true,
+	}}
+	resp, err := client.Do(req.WithContext(ctx))
+	if err == nil && resp.StatusCode != http.StatusOK {
+		resp.Body.Close()
+		err = fmt.Errorf("%s: expected a dump, got status %s", u.Redacted(), resp.Status)
+	}
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		alarm.Stop()
+		cancel(nil)
+		return nil, err
+	}
+	return &remoteDump{body: resp.Body, ctx: ctx, cancel: cancel, alarm: alarm, from: u.Redacted()}, nil
+}
+
+// remoteDump is an answer that has to keep coming.
+type remoteDump struct {
+	body   io.ReadCloser
+	ctx    context.Context // of the request
+	cancel context.CancelCauseFunc
+	alarm  *time.Timer
+	from   string
+	begun  bool
+}
+
+// Read reads the dump.
+func (d *remoteDump) Read(b []byte) (int, error) {
+	if d.begun { // until then the time for the first byte runs
+		d.alarm = time.AfterFunc(stall, func() { d.cancel(fmt.Errorf("%s: nothing came for %s", d.from, stall)) })
+	}
+	n, err := d.body.Read(b)
+	d.alarm.Stop()
+	d.begun = true
+	if err != nil && err != io.EOF {
+		if cause := context.Cause(d.ctx); cause != nil {
+			err = cause
+		}
+	}
+	return n, err
+}
+
+// Close ends the request.
+func (d *remoteDump) Close() error {
+	d.alarm.Stop()
+	d.cancel(nil)
+	return d.body.Close()
+}

@@ -1,0 +1,5 @@
+//go:build race
+
+package indexserver
+
+const raceEnabled = true
