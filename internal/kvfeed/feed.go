@@ -103,6 +103,8 @@ type Counts struct {
 	Gaps, Missed uint64
 	// Restarts counts new beginnings of the source.
 	Restarts uint64
+	// Distrusts counts recoveries because of what the rank looked like.
+	Distrusts uint64
 	// Overflowed counts batches held back that had to go because there were too
 	// many.
 	Overflowed uint64
@@ -226,6 +228,20 @@ func (f *Feed) Lost(epoch, seq uint64) []Action {
 	default:
 		f.dirty = true
 	}
+	return f.acts
+}
+
+// Distrust says that the rank shows signs of batches that were lost unnoticed. A
+// source that can be asked is asked for everything.
+func (f *Feed) Distrust() []Action {
+	f.reset()
+	if !f.opt.Recoverable || f.rec.ID != 0 {
+		return nil
+	}
+	f.n.Distrusts++
+	f.attempt, f.full = 0, true
+	f.reached, _ = f.cur.Next()
+	f.ask(0)
 	return f.acts
 }
 

@@ -116,6 +116,44 @@ func TestHub(t *testing.T) {
 	})
 }
 
+// TestHubDistrust: blocks behind one that was never told of, without a gap in the
+// numbers, mean that something was lost all the same.
+func TestHubDistrust(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		there := NewLocal(testSource.Worker, kvindex.New(kvindex.Config{}), 0)
+		x := kvindex.New(kvindex.Config{})
+		h := Open(Config{Target: x, Recoverer: locals{there}, Now: clock})
+		defer h.Close()
+		add(t, h, engine, testSource)
+		synctest.Wait()
+		chain := func(seq uint64) *kv.Batch {
+			ev := kv.Event{Kind: kv.Stored, Blocks: []kv.Block{{ID: kv.BlockID(seq + 1), Tokens: kv.LocalHash(seq)}}}
+			if seq > 0 {
+				ev.Parent, ev.HasParent = kv.BlockID(seq), true
+			}
+			return &kv.Batch{Source: testSource, Seq: seq, Events: []kv.Event{ev}}
+		}
+		for seq := range uint64(2 * doubtEvery) {
+			there.Apply(chain(seq))
+			b := chain(seq)
+			if seq == 1 {
+				b.Events = nil // lost on the way
+			}
+			push(t, h, b)
+		}
+		if err := h.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if st, _ := x.Rank(testSource); st.Blocks != 2*doubtEvery || st.Orphans != 0 {
+			t.Errorf("%+v, want %d blocks and no orphan", st, 2*doubtEvery)
+		}
+		if st := h.Stats()[0]; st.Distrusts != 1 || st.State != Live {
+			t.Errorf("%d distrusts and state %v, want 1 and live", st.Distrusts, st.State)
+		}
+	})
+}
+
 func TestHubErrors(t *testing.T) {
 	h := Open(Config{Target: kvindex.New(kvindex.Config{}), Now: clock})
 	if err := h.Apply(stored(0, 0)); !errors.Is(err, ErrUnknown) {

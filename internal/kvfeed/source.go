@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stator-ai/stator/internal/kv"
+	"github.com/stator-ai/stator/internal/kvindex"
 )
 
 // Stats is a view of a source.
@@ -67,6 +68,8 @@ type source struct {
 	unask   context.CancelFunc // ends it
 	flushes []chan struct{}    // closed when no batch is held back
 	failed  uint64
+	batches int       // handled since the rank was looked at
+	doubted time.Time // when it last was distrusted
 
 	mu struct {
 		sync.Mutex
@@ -212,6 +215,7 @@ func (s *source) handle(it item) {
 	switch {
 	case it.batch != nil:
 		s.take(s.feed.Batch(it.batch))
+		s.doubt()
 	case it.flush != nil:
 		s.flushes = append(s.flushes, it.flush)
 	case it.lost != nil:
@@ -222,6 +226,29 @@ func (s *source) handle(it item) {
 			s.stop()
 		}
 	}
+}
+
+const (
+	doubtEvery = 64 // batches
+	doubtLost  = 64 // blocks
+)
+
+// doubt looks from time to time whether the rank holds many blocks behind ones that
+// it was never told of, and if so has everything told again.
+func (s *source) doubt() {
+	target, ok := s.hub.cfg.Target.(interface {
+		Rank(kv.Source) (kvindex.RankStats, bool)
+	})
+	if s.batches++; !ok || s.batches < doubtEvery {
+		return
+	}
+	s.batches = 0
+	now := s.hub.cfg.Now()
+	if st, _ := target.Rank(s.src); st.Lost < doubtLost || now.Sub(s.doubted) < s.feed.opt.Retry {
+		return
+	}
+	s.doubted = now
+	s.take(s.feed.Distrust())
 }
 
 // take does what the feed wants done.

@@ -277,7 +277,7 @@ func (x *Index) Rank(src kv.Source) (RankStats, bool) {
 	}
 	defer r.mu.Unlock()
 	return RankStats{
-		Source: src, Blocks: r.blocks(), Orphans: r.orphans.count,
+		Source: src, Blocks: r.blocks(), Orphans: r.orphans.count, Lost: r.orphans.lost,
 		Epoch: r.epoch, Seq: r.seq, Known: r.known,
 	}, true
 }

@@ -87,6 +87,9 @@ type Stats struct {
 type RankStats struct {
 	Source          kv.Source
 	Blocks, Orphans int
+	// Lost counts the orphans behind a block of which the rank never told. An
+	// engine whose words all arrive has none for long.
+	Lost int
 	// Epoch and Seq are those of the last batch applied or restored, and Known is
 	// whether there was one.
 	Epoch, Seq uint64

@@ -544,8 +544,16 @@ func (x *naive) stats(src kv.Source) (kvindex.RankStats, bool) {
 	if r == nil {
 		return kvindex.RankStats{}, false
 	}
+	lost := 0
+	for t := range r.tiers {
+		for _, l := range r.tiers[t].links {
+			if !l.gone && !l.seen && !l.fixed {
+				lost++
+			}
+		}
+	}
 	return kvindex.RankStats{
-		Source: src, Epoch: r.epoch, Seq: r.seq, Known: r.known, Blocks: r.blocks, Orphans: r.hidden,
+		Lost: lost, Source: src, Epoch: r.epoch, Seq: r.seq, Known: r.known, Blocks: r.blocks, Orphans: r.hidden,
 	}, true
 }
 

@@ -11,6 +11,7 @@ import (
 // name, or by its sequence hash where that is known.
 type orphans struct {
 	max, count     int // blocks
+	lost           int // those of them that wait for a name
 	forgotten      uint64
 	byName         map[tierName][]*stretch
 	byHash         map[kv.BlockID][]*stretch
@@ -65,6 +66,7 @@ func (o *orphans) link(s *stretch) {
 	} else {
 		k := tierName{s.tier, s.from.parent}
 		o.byName[k] = append(o.byName[k], s)
+		o.lost += len(s.blocks)
 	}
 	for _, b := range s.blocks {
 		k := tierName{s.tier, b.ID}
@@ -85,6 +87,7 @@ func (o *orphans) unlink(s *stretch) {
 		without(o.byHash, s.from.seq, s)
 	} else {
 		without(o.byName, tierName{s.tier, s.from.parent}, s)
+		o.lost -= len(s.blocks)
 	}
 	for _, b := range s.blocks {
 		without(o.at, tierName{s.tier, b.ID}, s)
