@@ -18,7 +18,7 @@ check: lint
 # test is what has to pass.
 test: lint
 	$(GO) test -race ./...
-	$(GO) test ./internal/simengine ./internal/replay ./internal/tokenize/normal
+	$(GO) test ./internal/simengine ./internal/replay ./internal/tokenize/normal ./internal/kvindex ./internal/indexserver
 	dir=$$(scripts/oracle/setup.sh) && STATOR_ORACLE=$$dir $(GO) test -count=1 -timeout 20m ./internal/tokenize/oracletest
 	scripts/fuzz.sh 3s
 
@@ -35,6 +35,7 @@ soak:
 	scripts/fuzz.sh $(SOAK_FUZZ)
 	$(GO) test -race -run Lifecycle -count $(SOAK_COUNT) -timeout 0 ./...
 	$(GO) test -run Naive -timeout 0 ./internal/simengine -naive.seeds 20000
+	$(GO) test -run Property -timeout 0 ./internal/kvindex -kvindex.seeds 500
 
 clean:
 	rm -rf bin

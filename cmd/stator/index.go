@@ -20,6 +20,7 @@ import (
 
 	"github.com/stator-ai/stator"
 	"github.com/stator-ai/stator/internal/indexserver"
+	"github.com/stator-ai/stator/internal/kvlog"
 )
 
 func indexCommand() *cobra.Command {
@@ -55,6 +56,7 @@ and without any the index begins empty.`,
 	fs.StringVar(&f.listen, "listen", "127.0.0.1:8090", "`HOST:PORT` to serve on")
 	fs.StringArrayVar(&f.restore, "restore", nil, "begin with a dump, `FILE|URL`: that of the first server that answers; repeat for more")
 	fs.StringVar(&f.dump, "dump", "", "`FILE` to write everything to at the end")
+	fs.StringVar(&f.record, "record", "", "`FILE` to write the events to that are taken in, as JSON lines; .zst compresses them")
 	fs.TextVar(&f.maxRestore, "max-restore-bytes", f.maxRestore, "largest body of POST /restore, `SIZE`")
 	fs.DurationVar(&f.cfg.FrequencyWindow, "frequency-window", 0, "`TIME` for which queries say how often blocks were asked for; 0 for never")
 	fs.DurationVar(&f.cfg.Index.TTL, "ttl", 0, "`TIME` to keep a block after it was last routed or stored; 0 until it is removed")
@@ -69,6 +71,7 @@ type indexFlags struct {
 	listen     string
 	restore    []string
 	dump       string
+	record     string
 	maxRestore stator.Size
 	cfg        indexserver.Config
 }
@@ -92,10 +95,18 @@ func (f *indexFlags) check() error {
 }
 
 // serveIndex serves until a signal ends it.
-func serveIndex(ctx context.Context, f *indexFlags, stdout, stderr io.Writer) error {
+func serveIndex(ctx context.Context, f *indexFlags, stdout, stderr io.Writer) (failure error) {
 	f.cfg.Version, _ = buildVersion()
 	f.cfg.Log = slog.New(slog.NewTextHandler(stderr, nil))
 	f.cfg.MaxRestore = int64(f.maxRestore)
+	if f.record != "" {
+		record, err := kvlog.Start(kvlog.Options{Path: f.record})
+		if err != nil {
+			return fmt.Errorf("--record: %w", err)
+		}
+		f.cfg.Record = record
+		defer func() { failure = errors.Join(failure, closeRecord(record, stderr)) }()
+	}
 	index := indexserver.New(f.cfg)
 	restored, err := f.load(ctx, index, stderr)
 	if err != nil {
@@ -138,6 +149,19 @@ func serveIndex(ctx context.Context, f *indexFlags, stdout, stderr io.Writer) er
 		err = errors.Join(err, writeDump(index, f.dump))
 	}
 	return err
+}
+
+// closeRecord ends a recording, and says what is missing from it.
+func closeRecord(r *kvlog.Recorder, stderr io.Writer) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if err := r.Close(ctx); err != nil {
+		return fmt.Errorf("--record: %w", err)
+	}
+	if n := r.Stats().Dropped; n > 0 {
+		fmt.Fprintf(stderr, "warning: %s missing from the record, because the disk could not keep up\n", count(int(n), "event"))
+	}
+	return nil
 }
 
 // load takes the first dump in that can be had, and says what it was. Only a file

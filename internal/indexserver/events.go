@@ -202,7 +202,7 @@ func (in *intake) flush() {
 	}
 	in.batch = nil
 	r := in.s.lookup(in.p, b.Source)
-	switch verdict, missed := r.apply(b, in.epoch); verdict {
+	switch verdict, missed := r.apply(b, in.epoch, in.s.cfg.Record); verdict {
 	case taken:
 		in.out.Applied += len(b.Events)
 		in.out.Missed += missed
@@ -225,8 +225,9 @@ const (
 )
 
 // apply takes a batch in, unless it came before or the rank is nil or gone. It
-// returns how many batches are missing in front of it.
-func (r *rank) apply(b *kv.Batch, epoch *uint64) (v verdict, missed uint64) {
+// returns how many batches are missing in front of it. If there is a record it has
+// the batch, too.
+func (r *rank) apply(b *kv.Batch, epoch *uint64, record kv.Applier) (v verdict, missed uint64) {
 	if r == nil {
 		return refused, 0
 	}
@@ -257,6 +258,9 @@ func (r *rank) apply(b *kv.Batch, epoch *uint64) (v verdict, missed uint64) {
 	b.Epoch = r.epoch
 	if err := r.pool.index.Apply(b); err != nil {
 		panic(err) // an index takes every batch
+	}
+	if record != nil {
+		_ = record.Apply(b) // it counts what it cannot take
 	}
 	r.known, r.last = true, b.Seq
 	r.applied += uint64(len(b.Events))

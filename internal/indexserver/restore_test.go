@@ -52,7 +52,7 @@ func fill(s *Server, key poolKey, ranks, total int) [][]kv.Block {
 			prompt = append(prompt, b)
 		}
 		src := want.ranks[int(id/4)%ranks] // a few in a row, so that they share
-		if v, _ := s.lookup(p, src).apply(&kv.Batch{Source: src, Seq: id, Events: []kv.Event{{Kind: kv.Stored, Blocks: prompt}}}, nil); v != taken {
+		if v, _ := s.lookup(p, src).apply(&kv.Batch{Source: src, Seq: id, Events: []kv.Event{{Kind: kv.Stored, Blocks: prompt}}}, nil, nil); v != taken {
 			panic("not taken in")
 		}
 		n += len(prompt) - shared

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/stator-ai/stator/internal/kv"
 	"github.com/stator-ai/stator/internal/kvindex"
 	"github.com/stator-ai/stator/internal/metrics"
 )
@@ -28,9 +29,12 @@ type Config struct {
 	MaxHeld int64
 	// MaxRanks bounds the ranks registered for all models; 0 means 65536.
 	MaxRanks int
-	Metrics  *metrics.Set // nil means one of its own
-	Log      *slog.Logger // nil means none
-	Version  string
+	// Record is given every batch that is taken in, of all models; it must not keep
+	// or change it. nil means nobody is.
+	Record  kv.Applier
+	Metrics *metrics.Set // nil means one of its own
+	Log     *slog.Logger // nil means none
+	Version string
 }
 
 const (

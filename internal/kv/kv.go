@@ -135,15 +135,12 @@ type Event struct {
 	// Bare says that only the IDs of the blocks stored are known: copies of blocks
 	// that the rank holds, or has told of, in another tier.
 	Bare bool
-	// Parent is the block that the first of Blocks follows; HasParent is false
-	// for the first block of a prompt. Stored only.
-	Parent    BlockID
-	HasParent bool
-	// ParentSeq is the sequence hash of the block that the first of Blocks follows,
-	// where HasParentSeq says that it is known, as it is in a dump. Then it counts,
-	// and not what Parent has become meanwhile. Stored only.
-	ParentSeq    BlockID
-	HasParentSeq bool
+	// HasParent is whether the first of Blocks follows Parent; it is false for the
+	// first block of a prompt. HasParentSeq is whether the sequence hash of that
+	// block is known, as it is in a dump. Then ParentSeq counts, and not what Parent
+	// has become meanwhile. Stored only.
+	HasParent, HasParentSeq bool
+	Parent, ParentSeq       BlockID
 	// Blocks are the blocks stored, in prompt order, or the blocks removed, of
 	// which only the ID is set.
 	Blocks []Block

@@ -96,8 +96,7 @@ func (r *rank) each(do func(place, int64)) {
 		if u.n == 0 {
 			continue
 		}
-		piece := r.piece(u)
-		times := piece[len(piece)/2:]
+		times := r.times(u)
 		for o := range int(u.n) {
 			do(place{uint32(at), uint8(o)}, int64(times[o]))
 		}

@@ -78,7 +78,6 @@ func (x *Index) Apply(b *kv.Batch) error {
 
 // apply takes events in and reports whether one of them cleared the rank.
 func (r *rank) apply(events []kv.Event) (cleared bool) {
-	ahead := 0
 	for i := range events {
 		ev := &events[i]
 		st := OK
@@ -86,9 +85,6 @@ func (r *rank) apply(events []kv.Event) (cleared bool) {
 		case ev.Tier >= kv.NumTiers:
 			continue
 		case ev.Kind == kv.Removed:
-			if i >= ahead {
-				ahead = i + r.touch(events[i:])
-			}
 			st = r.remove(ev)
 		case ev.Kind == kv.Stored:
 			r.settle()

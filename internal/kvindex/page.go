@@ -164,7 +164,7 @@ func (s *shard) release(at uint32) {
 	p := s.page(at)
 	s.heads.remove(tagOf(mix(uint64(p.head))), uint64(at))
 	if s.heads.count == 0 {
-		s.heads, s.pages, s.fresh, s.free, s.local = table{}, nil, 0, nil, newSlabs(1)
+		s.heads, s.pages, s.fresh, s.free, s.local = table{}, nil, 0, nil, newSlabs()
 		return
 	}
 	s.local[p.size].put(p.locals)

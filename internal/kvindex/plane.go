@@ -49,7 +49,7 @@ func newPlane() *plane {
 	p := &plane{}
 	p.members.Store(&members{})
 	for i := range p.shards {
-		p.shards[i].local = newSlabs(1)
+		p.shards[i].local = newSlabs()
 	}
 	return p
 }

@@ -31,10 +31,6 @@ type place struct {
 	off uint8
 }
 
-func (p place) value() uint64 { return uint64(p.run)<<8 | uint64(p.off) }
-
-func placeOf(value uint64) place { return place{run: uint32(value >> 8), off: uint8(value)} }
-
 // rank is what one rank holds, and by which names. Lookups never come here.
 type rank struct {
 	mu     sync.Mutex
@@ -47,12 +43,10 @@ type rank struct {
 	runs  []run
 	spare uint32 // the run given back last; next names the one before
 	roots uint32 // runs without parent
-	ids   slabs
-	timed bool // pieces hold, behind the names, when each block was last touched
+	ids   arena  // of names, and of the times when blocks were last touched
 	now   int64
 
-	// names finds the places of blocks whose name is in the run's own piece.
-	names table
+	names names
 	// What engines that name blocks by content and position never need: further
 	// names of a block, by its place; and of names with several places, or with
 	// none of their own, all places, the latest last.
@@ -66,32 +60,29 @@ type rank struct {
 	placed     int      // blocks on the device, a block once for each name
 	counts     counts   // not yet in the index's figures
 	leaving    []uint32 // runs with dead blocks
+	last       place    // of the block that left last
 	epoch, seq uint64
 	known      bool
 	seen       []uint64 // scratch of distinct
-	tags       [pageBlocks]uint64
-	touched    uint64 // keeps reads that have no other use
+	hashes     [pageBlocks]uint64
+	touched    uint32 // keeps reads that have no other use
 }
 
 func (x *Index) newRank(src kv.Source, p *plane, slot int) *rank {
-	r := &rank{index: x, source: src, plane: p, slot: slot, timed: x.cfg.TTL > 0 || x.cfg.MaxBlocks > 0}
+	r := &rank{index: x, source: src, plane: p, slot: slot}
 	r.empty()
 	return r
 }
 
 // empty forgets everything, without a word to the plane.
 func (r *rank) empty() {
-	words := 1
-	if r.timed {
-		words = 2
-	}
 	r.runs, r.spare, r.roots = nil, none, none
-	r.ids = newSlabs(words)
-	r.names = table{}
+	r.ids = arena{timed: r.index.cfg.TTL > 0 || r.index.cfg.MaxBlocks > 0}
+	r.names = names{}
 	r.aliases, r.places = nil, nil
 	r.copies, r.far = [kv.NumTiers]map[kv.BlockID]uint32{}, [kv.NumTiers]farNames{}
 	r.orphans = orphans{max: r.index.cfg.MaxOrphans, copies: &r.copies}
-	r.placed, r.leaving = 0, nil
+	r.placed, r.leaving, r.last = 0, nil, place{run: none}
 }
 
 // sweep takes the rank out of all pages and tiers, and forgets everything. Lookups
@@ -126,37 +117,14 @@ func (r *rank) clear() {
 	}
 }
 
-// names of a run's blocks, and the times when they are kept.
-func (r *rank) piece(u *run) []uint64 { return r.ids[u.size].at(u.ids) }
+// piece returns the names of a run's blocks, in a slice with room for as many as fit.
+func (r *rank) piece(u *run) []uint64 { return r.ids.piece(u.ids, pieceSizes[u.size]) }
+
+// times returns when a run's blocks were last touched.
+func (r *rank) times(u *run) []uint64 { return r.ids.timesOf(u.ids, pieceSizes[u.size]) }
 
 func (r *rank) id(p place) kv.BlockID {
-	return kv.BlockID(r.piece(&r.runs[p.run])[p.off])
-}
-
-// own returns the place of a block by its name in the run's own piece.
-func (r *rank) own(id kv.BlockID) (place, bool) {
-	if r.names.count == 0 {
-		return place{}, false
-	}
-	slot, ok := r.search(tagOf(mix(uint64(id))), id)
-	if !ok {
-		return place{}, false
-	}
-	return placeOf(r.names.slots[slot]&valueMask - 1), true
-}
-
-// search returns the slot of names that leads to a block, or the free one where the
-// search ended. There must be a free one.
-func (r *rank) search(tag uint64, id kv.BlockID) (int, bool) {
-	t := &r.names
-	i := t.home(tag)
-	for t.slots[i] != 0 {
-		if s := t.slots[i]; s>>valueBits == tag && r.id(placeOf(s&valueMask-1)) == id {
-			return i, true
-		}
-		i = t.next(i)
-	}
-	return i, false
+	return kv.BlockID(*r.ids.at(r.runs[p.run].ids + uint32(p.off)))
 }
 
 // find returns the place of a block on the device that was stored last under a
@@ -196,7 +164,7 @@ func (r *rank) addRun(page pageRef, parent uint32, off int, room int) uint32 {
 	}
 	u := &r.runs[at]
 	*u = run{page: page, parent: parent, off: uint8(off), child: none, prev: none, size: sizeFor(room)}
-	u.ids = r.ids[u.size].get()
+	u.ids = r.ids.get(u.size, at)
 	first := &r.roots
 	if parent != none {
 		first = &r.runs[parent].child
@@ -224,7 +192,7 @@ func (r *rank) dropRun(at uint32) {
 	if u.next != none {
 		r.runs[u.next].prev = u.prev
 	}
-	r.ids[u.size].put(u.ids)
+	r.ids.put(u.size, u.ids)
 	*u = run{next: r.spare}
 	r.spare = at
 }

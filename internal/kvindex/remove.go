@@ -20,27 +20,6 @@ func (r *rank) remove(ev *kv.Event) Status {
 	return st
 }
 
-// touch reads ahead what removing the blocks of the first events will need, as far
-// as it is worth it, and returns how many events that are.
-func (r *rank) touch(events []kv.Event) int {
-	const enough = 32
-	blocks := 0
-	for i := range events {
-		ev := &events[i]
-		if ev.Kind != kv.Removed || blocks >= enough {
-			return max(i, 1)
-		}
-		if r.names.count == 0 {
-			continue
-		}
-		for _, b := range ev.Blocks[:min(len(ev.Blocks), enough)] {
-			r.touched ^= r.names.touch(tagOf(mix(uint64(b.ID))))
-		}
-		blocks += len(ev.Blocks)
-	}
-	return len(events)
-}
-
 func (r *rank) removeOne(t kv.Tier, id kv.BlockID, counted bool) bool {
 	if len(r.copies[t]) > 0 {
 		if n := r.copies[t][id]; counted && n > 1 {
@@ -66,28 +45,45 @@ func (r *rank) removeOne(t kv.Tier, id kv.BlockID, counted bool) bool {
 			return true
 		}
 	}
-	if r.names.count == 0 {
-		return found
-	}
-	slot, ok := r.search(tagOf(mix(uint64(id))), id)
+	p, ok := r.near(id)
 	if !ok {
-		return found
+		p, ok = r.own(id)
 	}
-	p := placeOf(r.names.slots[slot]&valueMask - 1)
-	r.names.free(slot)
-	r.unname(p)
-	return true
+	if ok {
+		r.unname(p)
+	}
+	return ok || found
+}
+
+// near returns the place of a block if it is next to the one that left last, as it
+// mostly is: engines give up prompts from the end, or whole stretches from their
+// beginning.
+func (r *rank) near(id kv.BlockID) (place, bool) {
+	p := r.last
+	if p.run == none {
+		return p, false
+	}
+	if before, ok := r.before(p); ok && r.named(before, id) {
+		return before, true
+	}
+	p.off++
+	return p, r.named(p, id)
+}
+
+// named reports whether there is a block at a place, and with that as its own name.
+func (r *rank) named(p place, id kv.BlockID) bool {
+	u := &r.runs[p.run]
+	return p.off < u.n && u.dead>>p.off&1 == 0 && r.piece(u)[p.off] == uint64(id)
 }
 
 // leave takes a name from a block. With its last one the block leaves.
 func (r *rank) leave(p place, id kv.BlockID) {
-	if r.id(p) != id {
-		r.placed--
-		r.setAliases(p, slices.DeleteFunc(r.aliases[p], func(o kv.BlockID) bool { return o == id }))
+	if r.id(p) == id {
+		r.unname(p)
 		return
 	}
-	r.names.remove(tagOf(mix(uint64(id))), p.value())
-	r.unname(p)
+	r.placed--
+	r.setAliases(p, slices.DeleteFunc(r.aliases[p], func(o kv.BlockID) bool { return o == id }))
 }
 
 // unname lets a block leave whose own name is gone, unless it has another one.
@@ -97,7 +93,7 @@ func (r *rank) unname(p place) {
 	if len(r.aliases) > 0 {
 		if others := r.aliases[p]; len(others) > 0 {
 			r.piece(u)[p.off] = uint64(others[0])
-			r.names.add(tagOf(mix(uint64(others[0]))), p.value())
+			r.addName(others[0], p)
 			r.setAliases(p, others[1:])
 			return
 		}
@@ -106,6 +102,7 @@ func (r *rank) unname(p place) {
 		r.leaving = append(r.leaving, p.run)
 	}
 	u.dead |= 1 << p.off
+	r.last = p
 }
 
 func (r *rank) setAliases(p place, ids []kv.BlockID) {
@@ -135,11 +132,15 @@ func (r *rank) settle() {
 		u.n, u.dead = uint8(keep), 0
 		r.plane.shrink(r.slot, u.page, keep)
 		if keep == 0 {
+			if r.last.run == at {
+				r.last = place{run: u.parent, off: u.off}
+			}
 			r.dropRun(at)
 		}
 	}
 	r.leaving = r.leaving[:0]
 	version.Add(1)
+	r.trimNames()
 }
 
 // branches reports whether a run has children behind its first blocks.
@@ -219,7 +220,6 @@ func (r *rank) park(at uint32, keep int, locals []kv.LocalHash, hashes []kv.Bloc
 		}
 		p := place{at, uint8(o)}
 		id := kv.BlockID(piece[o])
-		r.names.remove(tagOf(mix(uint64(id))), p.value())
 		r.lose(p, id)
 		blocks = append(blocks, kv.Block{ID: id, Tokens: locals[o]})
 		for _, other := range r.aliases[p] {

@@ -55,10 +55,9 @@ func (s *slab) bytes() int { return len(s.chunks) * (slabChunk*s.width*8 + 24) }
 // slabs is a slab for each size of pieces.
 type slabs [len(pieceSizes)]slab
 
-// newSlabs returns slabs whose pieces have words words for each block.
-func newSlabs(words int) (s slabs) {
+func newSlabs() (s slabs) {
 	for i := range s {
-		s[i].width = words * pieceSizes[i]
+		s[i].width = pieceSizes[i]
 	}
 	return s
 }

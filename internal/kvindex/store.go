@@ -42,36 +42,51 @@ func (r *rank) distinct(ev *kv.Event) bool {
 		}
 		return true
 	}
-	size := 1 << bits.Len(uint(2*len(blocks)))
+	if len(blocks) > 256 {
+		return r.distinctMany(ev)
+	}
+	// Mostly a bit for each name is enough to see that they differ.
+	var seen [4096 / 64]uint64
+	for i, b := range blocks {
+		h := mix(uint64(b.ID)) >> 52
+		if seen[h/64]>>(h%64)&1 != 0 && slices.ContainsFunc(blocks[:i], func(o kv.Block) bool { return o.ID == b.ID }) {
+			return false
+		}
+		seen[h/64] |= 1 << (h % 64)
+		if parent && b.ID == ev.Parent {
+			return false
+		}
+	}
+	return true
+}
+
+// distinctMany is distinct for an event of many blocks.
+func (r *rank) distinctMany(ev *kv.Event) bool {
+	size := 1 << bits.Len(uint(2*len(ev.Blocks)))
 	if cap(r.seen) < size {
 		r.seen = make([]uint64, size)
 	}
 	seen := r.seen[:size]
 	clear(seen)
 	zero := false
-	first := func(id kv.BlockID) bool {
-		if id == 0 {
-			was := zero
+	for _, b := range ev.Blocks {
+		switch {
+		case b.ID == ev.Parent && ev.HasParent && !ev.HasParentSeq:
+			return false
+		case b.ID == 0 && zero:
+			return false
+		case b.ID == 0: // which marks what is free
 			zero = true
-			return !was
+			continue
 		}
-		i := mix(uint64(id)) & uint64(size-1)
+		i := mix(uint64(b.ID)) & uint64(size-1)
 		for seen[i] != 0 {
-			if seen[i] == uint64(id) {
+			if seen[i] == uint64(b.ID) {
 				return false
 			}
 			i = (i + 1) & uint64(size-1)
 		}
-		seen[i] = uint64(id)
-		return true
-	}
-	if parent {
-		first(ev.Parent)
-	}
-	for _, b := range blocks {
-		if !first(b.ID) {
-			return false
-		}
+		seen[i] = uint64(b.ID)
 	}
 	return true
 }
@@ -212,23 +227,22 @@ func (r *rank) lay(at place, blocks []kv.Block, how manner) {
 func (r *rank) name(at uint32, off int, blocks []kv.Block, how manner) {
 	u := &r.runs[at]
 	if n := off + len(blocks); n > pieceSizes[u.size] {
-		r.widen(u, n)
+		r.widen(at, n)
 	}
 	piece := r.piece(u)
 	plain := len(r.places) == 0 && r.orphans.count == 0
 	before := int(u.n)
-	r.names.reserve(len(blocks))
+	r.reserveNames(len(blocks))
+	var touched uint32
 	for i, b := range blocks {
-		r.tags[i] = tagOf(mix(uint64(b.ID)))
-		r.touched ^= r.names.touch(r.tags[i])
+		r.hashes[i] = mix(uint64(b.ID))
+		touched ^= r.names.touch(r.hashes[i])
 	}
+	r.touched = touched
 	for i, b := range blocks {
 		o := off + i
-		p := place{run: at, off: uint8(o)}
-		if r.timed {
-			piece[len(piece)/2+o] = uint64(r.now)
-		}
 		if o < before {
+			p := place{run: at, off: uint8(o)}
 			if piece[o] == uint64(b.ID) {
 				r.stored(p, b.ID, how)
 			} else {
@@ -236,32 +250,36 @@ func (r *rank) name(at uint32, off int, blocks []kv.Block, how manner) {
 			}
 			continue
 		}
-		tag := r.tags[i]
-		slot, ok := r.search(tag, b.ID)
+		other, slot, ok := r.search(r.hashes[i], b.ID)
 		if ok || !plain {
-			r.elsewhere(p, b.ID, slot, ok, how)
-			slot = -1
+			r.elsewhere(place{run: at, off: uint8(o)}, b.ID, other, ok, how)
 		}
 		piece[o] = uint64(b.ID)
 		u.n = uint8(o + 1)
-		if slot >= 0 {
-			r.names.set(slot, tag, p.value())
+		if word := u.ids + uint32(o); ok {
+			r.putName(uint64(b.ID), word)
 		} else {
-			r.names.add(tag, p.value())
+			r.names.set(slot, r.hashes[i], word)
+		}
+	}
+	if r.ids.timed {
+		times := r.times(u)[off:]
+		for i := range blocks {
+			times[i] = uint64(r.now)
 		}
 	}
 	r.placed += int(u.n) - before
 }
 
 // elsewhere notes that a block comes to a place, whose name may be known from
-// another place or from waiting: slot is that of its name, if ok.
-func (r *rank) elsewhere(p place, id kv.BlockID, slot int, ok bool, how manner) {
+// another place, if ok, or from waiting.
+func (r *rank) elsewhere(p place, id kv.BlockID, other place, ok bool, how manner) {
 	if how.news() && (ok || r.knows(kv.Device, id)) {
 		r.again(kv.Device, id, how)
 	}
 	if ps := r.places[id]; ok || len(ps) > 0 {
 		if len(ps) == 0 {
-			ps = append(ps, placeOf(r.names.slots[slot]&valueMask-1))
+			ps = append(ps, other)
 		}
 		r.setPlaces(id, append(ps, p))
 	}
@@ -271,16 +289,20 @@ func (r *rank) elsewhere(p place, id kv.BlockID, slot int, ok bool, how manner) 
 }
 
 // widen moves the names of a run to a larger piece.
-func (r *rank) widen(u *run, n int) {
-	size := sizeFor(n)
-	bigger := r.ids[size].get()
-	from, to := r.piece(u), r.ids[size].at(bigger)
-	copy(to, from[:u.n])
-	if r.timed {
-		copy(to[len(to)/2:], from[len(from)/2:][:u.n])
+func (r *rank) widen(at uint32, n int) {
+	u := &r.runs[at]
+	old := *u
+	u.size = sizeFor(n)
+	u.ids = r.ids.get(u.size, at)
+	copy(r.piece(u), r.piece(&old)[:u.n])
+	if r.ids.timed {
+		copy(r.times(u), r.times(&old)[:u.n])
 	}
-	r.ids[u.size].put(u.ids)
-	u.size, u.ids = size, bigger
+	r.ids.put(old.size, old.ids)
+	r.reserveNames(int(u.n))
+	for o, id := range r.piece(u)[:u.n] {
+		r.putName(id, u.ids+uint32(o))
+	}
 }
 
 // stored notes that a block was stored again where it is, under the name it has

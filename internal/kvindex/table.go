@@ -35,11 +35,6 @@ func (t *table) home(tag uint64) int {
 	return int(tag * uint64(len(t.slots)) >> tagBits)
 }
 
-// touch reads the slot at which a tag would like to be. A search for one key waits
-// for memory; touching the slots of many keys first makes it wait for all of them
-// at once.
-func (t *table) touch(tag uint64) uint64 { return t.slots[t.home(tag)] }
-
 func (t *table) next(i int) int {
 	if i++; i == len(t.slots) {
 		return 0
@@ -59,13 +54,6 @@ func (t *table) add(tag, value uint64) {
 	t.reserve(1)
 	t.count++
 	t.put(tag<<valueBits | value + 1)
-}
-
-// set adds a value at a free slot where a search for its key has ended. There must
-// be room for it.
-func (t *table) set(slot int, tag, value uint64) {
-	t.count++
-	t.slots[slot] = tag<<valueBits | value + 1
 }
 
 func (t *table) put(slot uint64) {
