@@ -300,3 +300,70 @@ func TestApproxProperty(t *testing.T) {
 		}
 	}
 }
+
+// TestBoundOfEvents: what engines tell is bounded too, by the time it was told, and a
+// block counts as told when one behind it is.
+func TestBoundOfEvents(t *testing.T) {
+	at := func(seconds int) time.Time { return noon.Add(time.Duration(seconds) * time.Second) }
+	src := rank0(workerA)
+	tell := func(x *kvindex.Index, seconds int, ev kv.Event) {
+		x.Tell(at(seconds))
+		x.Apply(&kv.Batch{Source: src, Events: []kv.Event{ev}})
+	}
+	t.Run("the oldest go", func(t *testing.T) {
+		x := kvindex.New(kvindex.Config{MaxBlocks: 10, PruneRatio: 0.5})
+		for i := range 17 {
+			tell(x, i, kv.Event{Kind: kv.Stored, Blocks: chain(kv.LocalHash(1000 + i))})
+		}
+		for i := range 17 {
+			want := 0
+			if i >= 12 { // twice 11 blocks became 5
+				want = 1
+			}
+			if got := depthOn(x, src, chain(kv.LocalHash(1000+i))); got != want {
+				t.Errorf("block %d is held %d times, want %d", i, got, want)
+			}
+		}
+		if s := x.Stats(); s.Pruned != 12 || s.Blocks != 5 {
+			t.Errorf("%d pruned and %d blocks left, want 12 and 5", s.Pruned, s.Blocks)
+		}
+	})
+	t.Run("a beginning stays with its end", func(t *testing.T) {
+		x := kvindex.New(kvindex.Config{TTL: 10 * time.Second})
+		long := chain(1, 2, 3)
+		tell(x, 0, kv.Event{Kind: kv.Stored, Blocks: long[:2]})
+		tell(x, 8, kv.Event{Kind: kv.Stored, HasParent: true, Parent: long[1].ID, Blocks: long[2:]})
+		if n := x.Expire(at(12)); n != 0 {
+			t.Errorf("%d blocks expired before the last behind them", n)
+		}
+		if n := x.Expire(at(18)); n != 3 {
+			t.Errorf("%d blocks expired with the last, want 3", n)
+		}
+	})
+	t.Run("names count", func(t *testing.T) {
+		x := kvindex.New(kvindex.Config{MaxBlocks: 100})
+		for i := range 1000 {
+			tell(x, i, kv.Event{Kind: kv.Stored, Blocks: []kv.Block{{ID: kv.BlockID(i + 1), Tokens: kv.LocalHash(i % 7)}}})
+		}
+		if s := x.Stats(); s.Blocks > 100 {
+			t.Errorf("%d names of 7 blocks, want 100 at most", s.Blocks)
+		}
+	})
+	t.Run("so does a dump", func(t *testing.T) {
+		from := kvindex.New(kvindex.Config{})
+		long := chain(1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
+		from.Apply(&kv.Batch{Source: src, Events: []kv.Event{{Kind: kv.Stored, Blocks: long}}})
+		d, _ := from.Dump(src)
+		x := kvindex.New(kvindex.Config{MaxBlocks: 5, PruneRatio: 0.8})
+		err := x.Restore(src, 0, 0, func(yield func(*kv.Event, error) bool) {
+			for ev := range d.All() {
+				if !yield(ev, nil) {
+					return
+				}
+			}
+		})
+		if got := depthOn(x, src, long); err != nil || got != 4 {
+			t.Errorf("%d blocks after a dump of 10, and %v; want 4", got, err)
+		}
+	})
+}

@@ -197,12 +197,12 @@ func (x *Index) Restore(src kv.Source, epoch, seq uint64, events iter.Seq2[*kv.E
 	fresh := x.seat(src)
 	x.mu.Unlock()
 	fresh.mu.Lock()
-	defer fresh.mu.Unlock()
 	fresh.now = x.now.Load()
 	fresh.epoch, fresh.seq, fresh.known = epoch, seq, true
 	for ev, err := range events {
 		if err != nil {
 			fresh.retire()
+			fresh.mu.Unlock()
 			return err
 		}
 		switch {
@@ -233,10 +233,12 @@ func (x *Index) Restore(src kv.Source, epoch, seq uint64, events iter.Seq2[*kv.E
 	}
 	fresh.plane.show(src, fresh.slot, hidden)
 	x.mu.Unlock()
+	fresh.mu.Unlock()
 	if old != nil {
 		old.mu.Lock()
-		defer old.mu.Unlock()
 		old.retire()
+		old.mu.Unlock()
 	}
+	x.prune()
 	return nil
 }

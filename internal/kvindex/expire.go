@@ -16,7 +16,7 @@ func (x *Index) Route(now time.Time, src kv.Source, prompt []kv.Block) {
 	if x == nil {
 		return
 	}
-	x.tell(now)
+	x.Tell(now)
 	r := x.lock(src)
 	r.now = now.UnixNano()
 	if len(prompt) > 0 {
@@ -30,8 +30,12 @@ func (x *Index) Route(now time.Time, src kv.Source, prompt []kv.Block) {
 	x.prune()
 }
 
-// tell moves the index's idea of the time on.
-func (x *Index) tell(now time.Time) {
+// Tell moves the index's idea of the time on, which events are stamped with. An index
+// with a TTL or a bound has to be told; Route and Expire tell it, too.
+func (x *Index) Tell(now time.Time) {
+	if x == nil {
+		return
+	}
 	for t := now.UnixNano(); ; {
 		old := x.now.Load()
 		if t <= old || x.now.CompareAndSwap(old, t) {
@@ -46,7 +50,7 @@ func (x *Index) Expire(now time.Time) int {
 	if x == nil || x.cfg.TTL <= 0 {
 		return 0
 	}
-	x.tell(now)
+	x.Tell(now)
 	limit := now.Add(-x.cfg.TTL).UnixNano()
 	total := 0
 	for _, src := range x.Ranks() {
@@ -103,12 +107,14 @@ func (r *rank) each(do func(place, int64)) {
 	}
 }
 
-// leaveAll lets a block leave under all its names.
-func (r *rank) leaveAll(p place) {
-	for len(r.aliases[p]) > 0 {
+// leaveAll lets a block leave under all its names, and returns how many there were.
+func (r *rank) leaveAll(p place) int {
+	n := 1
+	for ; len(r.aliases[p]) > 0; n++ {
 		r.forgo(p, r.aliases[p][0])
 	}
 	r.forgo(p, r.id(p))
+	return n
 }
 
 // forgo takes a name from a block at a place, and from no other.
@@ -128,6 +134,7 @@ type candidate struct {
 	pos    uint32
 	id     kv.BlockID
 	place  place
+	names  int
 }
 
 // prune brings the number of blocks down when there are too many: first those that
@@ -138,9 +145,14 @@ func (x *Index) prune() {
 		return
 	}
 	defer x.pruning.Unlock()
+	before := x.placed.Load()
 	var times []int64
 	x.visit(func(r *rank) {
-		r.each(func(_ place, touched int64) { times = append(times, touched) })
+		r.each(func(p place, touched int64) {
+			for range 1 + len(r.aliases[p]) {
+				times = append(times, touched)
+			}
+		})
 	})
 	surplus := len(times) - int(math.Floor(float64(x.cfg.MaxBlocks)*x.cfg.PruneRatio))
 	if surplus <= 0 {
@@ -152,11 +164,9 @@ func (x *Index) prune() {
 		r.each(func(p place, touched int64) {
 			switch {
 			case touched < limit:
-				r.leaveAll(p)
-				surplus--
-				x.pruned.Add(1)
+				surplus -= r.leaveAll(p)
 			case touched == limit:
-				ties = append(ties, candidate{r.source, r.runs[p.run].pos + uint32(p.off), r.id(p), p})
+				ties = append(ties, candidate{r.source, r.runs[p.run].pos + uint32(p.off), r.id(p), p, 1 + len(r.aliases[p])})
 			}
 		})
 		r.settle()
@@ -164,9 +174,12 @@ func (x *Index) prune() {
 	slices.SortFunc(ties, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(b.pos, a.pos), cmp.Compare(b.id, a.id), compare(b.source, a.source))
 	})
-	ties = ties[:min(len(ties), max(surplus, 0))]
 	byRank := map[kv.Source][]candidate{}
 	for _, c := range ties {
+		if surplus <= 0 {
+			break
+		}
+		surplus -= c.names
 		byRank[c.source] = append(byRank[c.source], c)
 	}
 	x.visit(func(r *rank) {
@@ -174,11 +187,11 @@ func (x *Index) prune() {
 			// The block may have moved or gone since it was seen.
 			if p, ok := r.own(c.id); ok && p == c.place {
 				r.leaveAll(p)
-				x.pruned.Add(1)
 			}
 		}
 		r.settle()
 	})
+	x.pruned.Add(uint64(max(0, before-x.placed.Load())))
 }
 
 // visit calls do for one rank after the other, with its lock held.

@@ -26,9 +26,10 @@ type Config struct {
 	// TTL is how long a block is kept after it was last routed or stored. 0 keeps
 	// it until it is removed.
 	TTL time.Duration
-	// MaxBlocks bounds the blocks of all ranks together; 0 means no bound. When
-	// there are more, those that would expire first go until MaxBlocks times
-	// PruneRatio are left.
+	// MaxBlocks bounds the blocks that all ranks together hold on their devices, a
+	// block once for each name that a rank has for it; 0 means no bound. When there
+	// are more, those that were routed or stored longest ago go until MaxBlocks times
+	// PruneRatio are left. Blocks in other tiers, and orphans, are not counted.
 	MaxBlocks int
 	// PruneRatio is between 0 and 1; 0 means 0.8.
 	PruneRatio float64

@@ -198,6 +198,9 @@ func (r *rank) put(at place, blocks []kv.Block, counted bool) {
 // lay stores blocks at a place and behind it: page by page.
 func (r *rank) lay(at place, blocks []kv.Block, how manner) {
 	run, off := at.run, int(at.off)
+	if r.ids.timed {
+		r.refresh(at)
+	}
 	for len(blocks) > 0 {
 		if run != none && off < pageBlocks {
 			if n := r.plane.fill(r.slot, r.runs[run].page, off, blocks); n > 0 {
@@ -219,6 +222,23 @@ func (r *rank) lay(at place, blocks []kv.Block, how manner) {
 		}
 		r.name(run, 0, blocks[:1], how)
 		blocks, off = blocks[1:], 1
+	}
+}
+
+// refresh notes that the blocks before a place were touched, since one behind them is:
+// so none expires before those that need it.
+func (r *rank) refresh(at place) {
+	run, off := at.run, at.off
+	for run != none {
+		u := &r.runs[run]
+		times := r.times(u)[:off]
+		if len(times) > 0 && times[len(times)-1] == uint64(r.now) {
+			return
+		}
+		for i := range times {
+			times[i] = uint64(r.now)
+		}
+		run, off = u.parent, u.off
 	}
 }
 
