@@ -1,11 +1,13 @@
 package kv
 
 import (
+	"bytes"
 	"encoding/hex"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"weak"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/tinylib/msgp/msgp"
@@ -176,6 +178,22 @@ func TestDecode(t *testing.T) {
 		}
 		return HashTokensMM(seed, first, objects)
 	}
+	// array is an event of vLLM as an array, with extra keys of its one block. An
+	// adapter among them is named.
+	array := func(release string, id int, keys []any) []any {
+		var lora any
+		if keys[0] == "adapter-a" {
+			lora = keys[0]
+		}
+		ev := list("BlockStored", list(id), nil, list(1, 2, 3, 4), 4, nil, "GPU", lora, list(keys))
+		switch release {
+		case "0.20":
+			ev = append(ev, 0)
+		case "0.22":
+			ev = append(ev, 0, "full_attention", nil)
+		}
+		return ev
+	}
 	tenantA, tenantB := HashSeed("", "tenant-a"), HashSeed("", "tenant-b")
 	rows := []struct {
 		name    string
@@ -207,6 +225,28 @@ func TestDecode(t *testing.T) {
 			list(removed(object{"locality": "LOCAL"}, 1), removed(object{"locality": "REMOTE"}, 2), removed(object{"locality": nil}, 3)),
 			[]Event{{Kind: Removed, Blocks: []Block{{ID: 1}}}, {Kind: Removed, Blocks: []Block{{ID: 3}}}},
 			map[Reason]uint64{NonLocalLocality: 1}},
+		{"locality and kind at the end of arrays", DecoderConfig{},
+			list(
+				list("BlockStored", list(1), nil, list(1, 2, 3, 4), 4, nil, "GPU", nil, nil, 0, "full_attention", nil, "REMOTE"),
+				list("BlockStored", list(2), nil, list(1, 2, 3, 4), 4, nil, "GPU", nil, nil, 0, "full_attention", nil, "LOCAL", nil),
+				list("BlockStored", list(3), nil, list(1, 2, 3, 4), 4, nil, "GPU", nil, nil, 0, "full_attention", nil, 7),
+				list("BlockRemoved", list(1), "GPU", 0, "full_attention", nil, "REMOTE"),
+				list("BlockRemoved", list(2), "GPU", 0, "full_attention", nil, "local"),
+				list("BlockRemoved", list(2), "GPU", 0, "mamba"),
+				list("BlockRemoved", list(2), "GPU", 0, nil, nil, nil),
+				list("BlockRemoved", list(3), "GPU", 0, "future", 3, "future"),
+				list("BlockRemoved", list(3), "GPU", list(0))), // no group
+			[]Event{{Kind: Stored, Blocks: blocks(plain, 2)}, {Kind: Stored, Blocks: blocks(plain, 3)},
+				{Kind: Removed, Blocks: []Block{{ID: 2}}}, {Kind: Removed, Blocks: []Block{{ID: 2}}}, {Kind: Removed, Blocks: []Block{{ID: 3}}}},
+			map[Reason]uint64{NonLocalLocality: 2, NonMainAttentionKind: 1, Malformed: 1}},
+		{"the type comes first, wherever it is", DecoderConfig{},
+			list(
+				object{"type": "AllBlocksCleared", "medium": 3, "block_hashes": "x", "group_idx": -1},
+				list("AllBlocksCleared", list("x"), object{}),
+				object{"type": "BlockMoved", "block_hashes": object{"from": 1}, "medium": 3},
+				list("BlockMoved", 3, 3)),
+			[]Event{{Kind: Cleared}, {Kind: Cleared}},
+			map[Reason]uint64{IgnoredEvent: 2}},
 		{"groups are learned from what is stored", DecoderConfig{},
 			list(
 				removed(object{"group_idx": 0}, 1), // not learned: only the first group
@@ -223,6 +263,23 @@ func TestDecode(t *testing.T) {
 			[]Event{{Kind: Removed, Blocks: []Block{{ID: 1}}}, {Kind: Removed, Blocks: []Block{{ID: 3}}},
 				{Kind: Stored, Blocks: blocks(plain, 5)}, {Kind: Removed, Blocks: []Block{{ID: 5}}}, {Kind: Stored, Blocks: blocks(plain, 8)}},
 			map[Reason]uint64{UnlearnedGroupIdx: 2, NonMainAttentionKind: 1, NonMainAttentionGroup: 2, UnknownKind: 1}},
+		{"the lowest of several groups that hold whole prompts", DecoderConfig{Counted: true},
+			list(
+				stored(object{"group_idx": 1, "kv_cache_spec_kind": "full_attention"}, 1),
+				stored(object{"group_idx": 2, "kv_cache_spec_kind": "mla_attention"}, 1),
+				removed(object{"group_idx": 2}, 1),
+				removed(object{"group_idx": 0}, 1), // of a kind that was not told
+				removed(object{"group_idx": 0, "kv_cache_spec_kind": "full_attention"}, 1),
+				removed(object{"group_idx": 1}, 1),
+				stored(object{"group_idx": 0, "kv_cache_spec_kind": "full_attention"}, 2), // counts from now on
+				stored(object{"group_idx": 1, "kv_cache_spec_kind": "full_attention"}, 2),
+				removed(object{"group_idx": 1}, 2),
+				removed(object{"group_idx": 0}, 2),
+				removed(nil, 3)),
+			[]Event{{Kind: Stored, Counted: true, Blocks: blocks(plain, 1)}, {Kind: Removed, Counted: true, Blocks: []Block{{ID: 1}}},
+				{Kind: Cleared}, {Kind: Stored, Counted: true, Blocks: blocks(plain, 2)}, {Kind: Removed, Counted: true, Blocks: []Block{{ID: 2}}},
+				{Kind: Removed, Counted: true, Blocks: []Block{{ID: 3}}}},
+			map[Reason]uint64{OtherMainGroup: 5, UnlearnedGroupIdx: 1}},
 		{"placeholders of offloaded blocks", DecoderConfig{Counted: true},
 			list(stored(object{"block_size": 0, "token_ids": list(), "medium": "CPU"}, 1, 2),
 				stored(object{"block_size": 0, "token_ids": nil, "medium": "CPU"}, 3),
@@ -244,7 +301,8 @@ func TestDecode(t *testing.T) {
 				stored(object{"token_ids": list(list(1, 2), list(2, 3), list(3, 4))}, 1)),
 			[]Event{{Kind: Stored, Blocks: blocks(plain, 1)}},
 			map[Reason]uint64{TokenCount: 3}},
-		{"no blocks at all", DecoderConfig{}, list(stored(nil), removed(nil)), nil, nil},
+		{"no blocks at all", DecoderConfig{}, list(stored(nil), removed(nil), stored(object{"token_ids": list(1, 2, 3, 4)})), nil,
+			map[Reason]uint64{TokenCount: 1}},
 		{"pairs of neighbours", DecoderConfig{},
 			list(stored(object{"block_size": 2, "token_ids": list(list(10, 20), list(20, 30), list(30, 40), list(40, 50))}, 1, 2),
 				stored(object{"block_size": 2, "token_ids": list(list(10, 20), list(21, 30))}, 1),
@@ -319,12 +377,15 @@ func TestDecode(t *testing.T) {
 				{Kind: Stored, Parent: 1, HasParent: true, Blocks: blocks(plain, 8)}}, nil},
 		{"objects", DecoderConfig{},
 			list(
-				stored(object{"extra_keys": list(list(mmKey))}, 1),
+				array("0.18", 1, list(mmKey)),
 				stored(object{"extra_keys": list(list(list(mmKey, 2), list(mmKey, 3)))}, 2), // the same twice
 				stored(object{"extra_keys": list(list("adapter-a", list(mmKey, 0), "dynamo-cache-salt:tenant-a")), "lora_name": "adapter-a"}, 3),
 				stored(object{"extra_keys": list(list("dynamo-cache-salt:" + mmKey))}, 4),
-				stored(object{"block_mm_infos": list(object{"mm_objects": list(object{"mm_hash": 9, "offsets": list()}, object{"mm_hash": 8})}, nil), "extra_keys": list(list(mmKey))}, 5),
-				list("BlockStored", list(6), nil, list(1, 2, 3, 4), 4, nil, "GPU", nil, nil, list(list(list(list(7)))))),
+				stored(object{"block_mm_infos": list(object{"mm_objects": list(object{"mm_hash": 9, "offsets": list()}, object{"mm_hash": 8})}, nil), "extra_keys": list(list(list(mmKey, 0)))}, 5),
+				list("BlockStored", list(6), nil, list(1, 2, 3, 4), 4, nil, "GPU", nil, nil, list(list(list(list(7))))),
+				stored(object{"block_mm_infos": list(object{"mm_objects": list(object{"mm_hash": 9}, object{"mm_hash": 8}, object{"mm_hash": 9})})}, 7),
+				array("0.18", 8, list(list("photo.png", 0))),
+				array("0.22", 9, list(list("photo.png", 0)))),
 			[]Event{
 				{Kind: Stored, Blocks: []Block{{1, mm(plain, 0x0123456789abcdef)}}},
 				{Kind: Stored, Blocks: []Block{{2, mm(plain, 0x0123456789abcdef)}}},
@@ -332,7 +393,43 @@ func TestDecode(t *testing.T) {
 				{Kind: Stored, Blocks: []Block{{4, mm(HashSeed("", mmKey))}}},
 				{Kind: Stored, Blocks: []Block{{5, mm(plain, 8, 9)}}},
 				{Kind: Stored, Blocks: []Block{{6, mm(plain, 7)}}},
+				{Kind: Stored, Blocks: []Block{{7, mm(plain, 8, 9, 9)}}},
+				{Kind: Stored, Blocks: []Block{{8, mm(plain, IdentifierHash("photo.png"))}}},
+				{Kind: Stored, Blocks: []Block{{9, mm(plain, IdentifierHash("photo.png"))}}},
 			}, nil},
+		{"strings that look like objects", DecoderConfig{},
+			list(
+				stored(object{"extra_keys": list(list(mmKey))}, 1), // a salt, for objects are pairs
+				array("0.20", 2, list(mmKey)),
+				array("0.22", 3, list("adapter-a", list(mmKey, 0), mmKey)),
+				array("0.18", 4, list(mmKey, "tenant-a")),
+				array("0.18", 5, list("tenant-a")),
+				array("0.18", 6, list("photo.png", mmKey, saltTag+"tenant-a")),
+				stored(object{"extra_keys": list(list(mmKey)), "parent_block_hash": 5}, 7)), // not the first block
+			[]Event{
+				{Kind: Stored, Blocks: blocks(HashSeed("", mmKey), 1)},
+				{Kind: Stored, Blocks: blocks(HashSeed("", mmKey), 2)},
+				{Kind: Stored, Blocks: []Block{{3, mm(HashSeed("adapter-a", mmKey), 0x0123456789abcdef)}}},
+				{Kind: Stored, Blocks: []Block{{4, mm(tenantA, 0x0123456789abcdef)}}},
+				{Kind: Stored, Blocks: blocks(tenantA, 5)},
+				{Kind: Stored, Blocks: []Block{{6, mm(tenantA, 0x0123456789abcdef, IdentifierHash("photo.png"))}}},
+				{Kind: Stored, Parent: 5, HasParent: true, Blocks: []Block{{7, mm(tenantA, 0x0123456789abcdef)}}},
+			}, nil},
+		{"the size of single blocks gives way", DecoderConfig{},
+			list(
+				stored(object{"block_size": 2, "token_ids": list(1, 2), "medium": "CPU"}, 1), // teaches nothing
+				stored(object{"block_size": 2, "token_ids": list(1, 2)}, 2),
+				stored(object{"block_size": 1, "token_ids": list(1)}, 3),
+				stored(nil, 4), // larger
+				stored(object{"block_size": 2, "token_ids": list(1, 2)}, 5),
+				stored(object{"block_size": 2, "token_ids": list(1, 2, 3, 4)}, 6, 7), // several
+				stored(nil, 8)),
+			[]Event{
+				{Kind: Stored, Tier: Host, Blocks: []Block{{1, HashTokens(plain, first[:2])}}},
+				{Kind: Stored, Blocks: []Block{{2, HashTokens(plain, first[:2])}}},
+				{Kind: Stored, Blocks: blocks(plain, 4)},
+				{Kind: Stored, Blocks: []Block{{6, HashTokens(plain, first[:2])}, {7, HashTokens(plain, first[2:])}}},
+			}, map[Reason]uint64{PartialBlock: 2, BlockSizeMismatch: 1}},
 	}
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
@@ -405,8 +502,12 @@ func TestDecoderState(t *testing.T) {
 	check(0, 0)
 	decode(stored(object{"block_size": 8, "kv_cache_spec_kind": "mamba"}, 1, 2), stored(object{"block_size": 5}, 1, 2))
 	check(0, 0) // neither is to be learned from
-	decode(stored(object{"group_idx": 1, "kv_cache_spec_kind": "full_attention"}, 1))
+	decode(stored(object{"medium": "CPU"}, 1, 2), stored(object{"lora_id": 3}, 1, 2), stored(object{"extra_keys": []any{3}}, 1, 2))
+	check(0, 0) // another tier, and two that were skipped
+	decode(stored(object{"group_idx": 1, "kv_cache_spec_kind": "full_attention"}, 1, 2))
 	check(4, 0)
+	decode(stored(object{"block_size": 8, "medium": "CPU"}, 1, 2))
+	check(4, 0) // other tiers raise no alarm
 	decode(stored(object{"block_size": 8}, 1, 2))
 	check(4, 8)
 	if n := decode(removed(object{"group_idx": 1}, 1)); n != 1 {
@@ -417,8 +518,8 @@ func TestDecoderState(t *testing.T) {
 	if n := decode(removed(object{"group_idx": 1}, 1)); n != 0 {
 		t.Error("a learned group outlives a restart")
 	}
-	if got := d.Skipped()[BlockSizeMismatch]; got != 1 {
-		t.Errorf("%d mismatches counted after a restart, want 1", got)
+	if got := d.Skipped()[BlockSizeMismatch]; got != 2 {
+		t.Errorf("%d mismatches counted after a restart, want 2", got)
 	}
 	d = NewDecoder(DecoderConfig{BlockSize: 16})
 	d.Reset()
@@ -437,6 +538,216 @@ func TestDecodeTooLarge(t *testing.T) {
 	}
 }
 
+// What is stored costs an engine some bytes, and us not many more.
+func TestDecodeAmplification(t *testing.T) {
+	empty := func(n int) []any { return slices.Repeat([]any{""}, n) }
+	infos := func(n int) []any {
+		return []any{object{"mm_objects": slices.Repeat([]any{object{"mm_hash": 1}}, n)}}
+	}
+	many := func(perBlock int) object {
+		return object{"extra_keys": slices.Repeat([]any{slices.Repeat([]any{[]byte("x")}, perBlock)}, 128)}
+	}
+	ids := make([]any, 128)
+	for i := range ids {
+		ids[i] = i
+	}
+	wide := func(keys object) object {
+		ev := stored(keys)
+		ev["block_hashes"], ev["block_size"], ev["token_ids"] = ids, 1, slices.Repeat([]any{1}, len(ids))
+		return ev
+	}
+	single := func(more object) object {
+		return stored(more, 1)
+	}
+	rows := []struct {
+		name  string
+		event object
+		used  int
+	}{
+		{"keys of a block", single(object{"extra_keys": []any{empty(maxBlockObjects + 1)}}), 1}, // one is the salt
+		{"too many keys of a block", single(object{"extra_keys": []any{empty(maxBlockObjects + 2)}}), 0},
+		{"a great many keys of a block", single(object{"extra_keys": []any{empty(4 << 20)}}), 0},
+		{"objects of a block", single(object{"block_mm_infos": infos(maxBlockObjects)}), 1},
+		{"too many objects of a block", single(object{"block_mm_infos": infos(maxBlockObjects + 1)}), 0},
+		{"keys of an event", wide(many(maxObjects / 128)), 1},
+		{"too many keys of an event", wide(many(maxObjects/128 + 1)), 0},
+	}
+	for _, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			d := NewDecoder(DecoderConfig{Source: Source{Worker: 7}})
+			payload := payloadOf(t, row.event)
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			b, err := d.Decode(0, payload)
+			runtime.ReadMemStats(&after)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(b.Events) != row.used || d.Skipped()[TooLarge] != uint64(1-row.used) {
+				t.Errorf("%d events, skipped %v", len(b.Events), d.Skipped())
+			}
+			if got, most := after.TotalAlloc-before.TotalAlloc, uint64(4*len(payload)+1<<18); got > most {
+				t.Errorf("%d bytes allocated for %d, want at most %d", got, len(payload), most)
+			}
+		})
+	}
+}
+
+// A batch has no more events and blocks than it may; the rest is counted.
+func TestDecodeLargeBatch(t *testing.T) {
+	batch := func(event any, n int) []byte {
+		one, err := msgp.AppendIntf(nil, event)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := msgp.AppendNil(msgp.AppendArrayHeader(nil, 2))
+		return append(msgp.AppendArrayHeader(b, uint32(n)), bytes.Repeat(one, n)...)
+	}
+	wide := removed(nil, slices.Repeat([]any{1}, maxHashes)...)
+	for _, row := range []struct {
+		name         string
+		payload      []byte
+		used, events int
+	}{
+		{"events", batch([]any{"AllBlocksCleared"}, maxEvents+3), maxEvents, 3},
+		{"blocks", batch(wide, maxBlocks/maxHashes+2), maxBlocks / maxHashes, 2},
+		{"events of no use", batch(7, maxEvents+3), 0, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			d := NewDecoder(DecoderConfig{Source: Source{Worker: 7}})
+			b, err := d.Decode(0, row.payload)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := d.Skipped()[TooLarge]; len(b.Events) != row.used || got != uint64(row.events) {
+				t.Errorf("%d events used and %d too many, want %d and %d", len(b.Events), got, row.used, row.events)
+			}
+			if cap(d.events) > 1<<12 || cap(d.blocks) > 1<<14 {
+				t.Errorf("room for %d events and %d blocks is kept", cap(d.events), cap(d.blocks))
+			}
+		})
+	}
+}
+
+// A rank that is none is counted and costs nothing else.
+func TestDecodeBadRank(t *testing.T) {
+	for _, rank := range []any{-1, "x", 1.5, 1 << 32, []any{0}, true} {
+		payload, err := msgp.AppendIntf(nil, []any{1.5, []any{removed(nil, 1)}, rank, "more"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := NewDecoder(DecoderConfig{Source: Source{Worker: 7, Rank: 5}})
+		b, err := d.Decode(3, payload)
+		if err != nil {
+			t.Errorf("rank %v: %v", rank, err)
+			continue
+		}
+		if b.Source != (Source{Worker: 7, Rank: 5}) || len(b.Events) != 1 || d.Skipped()[Malformed] != 1 {
+			t.Errorf("rank %v: %+v, skipped %v", rank, b, d.Skipped())
+		}
+	}
+}
+
+// What nobody asked for may be as deep as it likes.
+func TestDecodeDeep(t *testing.T) {
+	const depth = 1 << 20
+	deep := append(bytes.Repeat([]byte{0x91}, depth), 0xc0)
+	b := msgp.AppendNil(msgp.AppendArrayHeader(nil, 2))
+	b = msgp.AppendArrayHeader(b, 3)
+	b = msgp.AppendString(msgp.AppendString(msgp.AppendMapHeader(b, 2), "type"), "Mystery")
+	b = append(msgp.AppendString(b, "x"), deep...)
+	b = msgp.AppendString(msgp.AppendString(msgp.AppendMapHeader(b, 3), "type"), "BlockRemoved")
+	b = append(msgp.AppendString(b, "medium"), deep...)
+	b = msgp.AppendUint64(msgp.AppendArrayHeader(msgp.AppendString(b, "block_hashes"), 1), 1)
+	b = msgp.AppendString(msgp.AppendString(msgp.AppendMapHeader(b, 3), "type"), "BlockRemoved")
+	b = append(msgp.AppendString(b, "x"), deep...)
+	b = msgp.AppendUint64(msgp.AppendArrayHeader(msgp.AppendString(b, "block_hashes"), 1), 1)
+	d := NewDecoder(DecoderConfig{Source: Source{Worker: 7}})
+	got, err := d.Decode(0, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := d.Skipped(); len(got.Events) != 1 || n[IgnoredEvent] != 1 || n[Malformed] != 1 {
+		t.Errorf("%d events, skipped %v", len(got.Events), n)
+	}
+}
+
+func TestDecoderLearns(t *testing.T) {
+	list := func(v ...any) []any { return v }
+	pairs := object{"token_ids": list(list(1, 2), list(2, 3), list(3, 4), list(4, 5))}
+	for _, row := range []struct {
+		name        string
+		event       any
+		eagle, keys bool
+	}{
+		{"vLLM 0.14", list("BlockStored", list(1), nil, list(1, 2, 3, 4), 4, nil, "GPU", nil), false, false},
+		{"vLLM 0.17", list("BlockStored", list(1), nil, list(1, 2, 3, 4), 4, nil, "GPU", nil, nil), false, true},
+		{"vLLM 0.24", stored(nil, 1), false, true},
+		{"SGLang", list("BlockStored", list(1), nil, list(1, 2, 3, 4), 4, nil, "GPU"), false, false},
+		{"SGLang with a salt", list("BlockStored", list(1), nil, list(1, 2, 3, 4), 4, nil, "GPU", object{"cache_salt": "a"}), false, true},
+		{"SGLang with EAGLE", list("BlockStored", list(1), nil, pairs["token_ids"], 4, nil, "GPU"), true, false},
+		{"another tier", stored(object{"token_ids": pairs["token_ids"], "medium": "CPU"}, 1), false, true},
+		{"skipped", stored(object{"token_ids": pairs["token_ids"], "lora_id": 3}, 1), false, false},
+		{"removed", removed(nil, 1), false, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			d := NewDecoder(DecoderConfig{})
+			if _, err := d.Decode(0, payloadOf(t, row.event)); err != nil {
+				t.Fatal(err)
+			}
+			if d.Eagle() != row.eagle || d.TellsExtraKeys() != row.keys {
+				t.Errorf("EAGLE %v, extra keys %v; want %v and %v", d.Eagle(), d.TellsExtraKeys(), row.eagle, row.keys)
+			}
+			d.Reset()
+			if d.Eagle() || d.TellsExtraKeys() {
+				t.Error("it outlives a restart")
+			}
+		})
+	}
+}
+
+func TestSaltsForgotten(t *testing.T) {
+	d := NewDecoder(DecoderConfig{MaxSalted: 4})
+	decode := func(want uint64, events ...any) {
+		t.Helper()
+		if _, err := d.Decode(0, payloadOf(t, events...)); err != nil {
+			t.Fatal(err)
+		}
+		if got := d.SaltsForgotten(); got != want {
+			t.Errorf("%d forgotten, want %d", got, want)
+		}
+	}
+	salt := object{"cache_salt": "tenant-a"}
+	decode(0, stored(salt, 1, 2), stored(nil, 10, 11, 12, 13))
+	decode(1, stored(object{"parent_block_hash": 1}, 3)) // 1 is named again and outlives 2
+	decode(3, stored(salt, 4, 5))
+	decode(3, object{"type": "AllBlocksCleared"})
+	decode(3, stored(salt, 6, 7))
+}
+
+// The decoder does not keep the payload, read or not.
+func TestDecoderKeepsNoPayload(t *testing.T) {
+	d := NewDecoder(DecoderConfig{Source: Source{Worker: 7}})
+	decode := func(cut int) weak.Pointer[byte] {
+		payload := payloadOf(t, stored(object{
+			"lora_name": "adapter-a", "medium": "GPU", "locality": "LOCAL", "cache_salt": "tenant-a",
+			"kv_cache_spec_kind": "full_attention", "extra_keys": []any{[]any{[]byte("x")}}}, 1))
+		payload = append(make([]byte, 0, 1<<12), payload...)
+		if _, err := d.Decode(0, payload[:len(payload)-cut]); (err != nil) != (cut > 0) {
+			t.Fatalf("without %d bytes: %v", cut, err)
+		}
+		return weak.Make(&payload[0])
+	}
+	for cut := range 2 {
+		payload := decode(cut)
+		runtime.GC()
+		if payload.Value() != nil {
+			t.Errorf("without %d bytes: the payload is still there", cut)
+		}
+	}
+	runtime.KeepAlive(d)
+}
+
 func TestDecodeErrors(t *testing.T) {
 	rows := []struct {
 		name  string
@@ -446,9 +757,6 @@ func TestDecodeErrors(t *testing.T) {
 		{"a map", object{"events": 1}, "kv batch 3: "},
 		{"one element", []any{1.5}, "got 1 elements"},
 		{"events that are no array", []any{1.5, "x", 0}, "events: "},
-		{"a rank that is no number", []any{1.5, []any{}, "x"}, "rank: "},
-		{"a rank that is negative", []any{1.5, []any{}, -1}, "rank: "},
-		{"a rank too large", []any{1.5, []any{}, 1 << 32}, "rank: expected an integer up to 4294967295"},
 	}
 	for _, row := range rows {
 		payload, err := msgp.AppendIntf(nil, row.value)
@@ -483,7 +791,7 @@ func TestReasonNames(t *testing.T) {
 		}
 		seen[name] = true
 	}
-	if Malformed != NumReasons-1 || used.String() != "reason 15" {
+	if Malformed != NumReasons-1 || used.String() != "reason 16" {
 		t.Errorf("the last reason is %d of %d", Malformed, NumReasons)
 	}
 }

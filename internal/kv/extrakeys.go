@@ -2,11 +2,10 @@ package kv
 
 import (
 	"bytes"
-	"cmp"
+	"errors"
 	"slices"
 
 	"github.com/tinylib/msgp/msgp"
-	"github.com/zeebo/xxh3"
 )
 
 // hash appends the blocks of an event with their hashes: of the tokens, under the
@@ -20,6 +19,7 @@ func (d *Decoder) hash(ev *wireEvent) Reason {
 	if err != nil {
 		return Malformed
 	}
+	d.objectsLeft = maxObjects
 	var ns namespace
 	var seed uint64
 	size, window := int(ev.blockSize), int(ev.blockSize)
@@ -27,20 +27,9 @@ func (d *Decoder) hash(ev *wireEvent) Reason {
 		window++
 	}
 	for i, id := range ev.hashes {
-		d.objects = d.objects[:0]
-		var salt []byte
-		if keys.left > 0 {
-			if salt, err = d.readExtraKeys(&keys, ev.lora, i == 0 && !ev.with(mParent)); err != nil {
-				return Malformed
-			}
-		}
-		if ev.with(mMMInfos) {
-			d.objects = d.objects[:0]
-			if infos.left > 0 {
-				if err := d.readMMInfo(&infos); err != nil {
-					return Malformed
-				}
-			}
+		salt, err := d.readObjects(ev, &keys, &infos, i == 0 && !ev.with(mParent))
+		if err != nil {
+			return reasonOf(err)
 		}
 		if i == 0 {
 			if len(ev.salt) > 0 {
@@ -51,14 +40,50 @@ func (d *Decoder) hash(ev *wireEvent) Reason {
 			}
 			seed = HashSeed(string(ev.lora), "") + uint64(ns)
 		}
-		d.objects = distinct(d.objects)
+		block := Block{ID: id}
 		tokens := ev.tokens[i*size : i*size+window]
-		d.blocks = append(d.blocks, Block{ID: id, Tokens: HashTokensMM(seed, tokens, d.objects)})
+		if len(d.objects) == 0 {
+			block.Tokens = HashTokens(seed, tokens)
+		} else {
+			block.Tokens = hashObjects(seed, tokens, d.objects)
+		}
+		d.blocks = append(d.blocks, block)
 	}
 	for _, id := range ev.hashes {
 		d.salted.record(id, ns)
 	}
 	return used
+}
+
+// reasonOf is the reason to leave an event out that cannot be read.
+func reasonOf(err error) Reason {
+	if errors.Is(err, errTooLarge) {
+		return TooLarge
+	}
+	return Malformed
+}
+
+// readObjects leaves the objects of the next block in d.objects and returns the salt
+// among its extra keys. Where objects are told outright, those count, each as often as
+// it is told; an engine's extra keys have an object for each time it is in the block,
+// and prompts are hashed with each once.
+func (d *Decoder) readObjects(ev *wireEvent, keys, infos *list, first bool) (salt []byte, err error) {
+	d.objects = d.objects[:0]
+	if keys.left > 0 {
+		if salt, err = d.readExtraKeys(keys, ev, first); err != nil {
+			return nil, err
+		}
+	}
+	if !ev.with(mMMInfos) {
+		slices.Sort(d.objects)
+		d.objects = slices.Compact(d.objects)
+		return salt, nil
+	}
+	d.objects = d.objects[:0]
+	if infos.left > 0 {
+		err = d.readMMInfo(infos)
+	}
+	return salt, err
 }
 
 // namespace is the one that the event names, or else that of its parent.
@@ -90,10 +115,14 @@ func listOf(raw []byte) (l list, err error) {
 // of string and offset, the cache salt in the first block of a prompt, and hashes of
 // embeddings. The objects go to d.objects and the salt is returned.
 //
-// A string that is neither the adapter nor an object's hash is the salt, tagged or
-// not, in the first block. Whatever else could be an object is taken for one, so
-// that blocks that an engine tells apart are never taken for the same.
-func (d *Decoder) readExtraKeys(l *list, lora []byte, first bool) (salt []byte, err error) {
+// A string with the salt's tag is the salt. In the first block of a prompt so is one
+// without, if there is none that has it: in forms in which objects are pairs whatever
+// it looks like, and in older ones unless it looks like an object's hash. What else it
+// may be there is the name that a request gave to an object. Salts are more common than
+// such names, and either is found only by prompts that have the very same string, as
+// salt or as name. Whatever else could be an object is taken for one, so that blocks
+// that an engine tells apart are never taken for the same.
+func (d *Decoder) readExtraKeys(l *list, ev *wireEvent, first bool) (salt []byte, err error) {
 	l.left--
 	if msgp.IsNil(l.b) {
 		l.b = l.b[1:]
@@ -103,9 +132,9 @@ func (d *Decoder) readExtraKeys(l *list, lora []byte, first bool) (salt []byte, 
 	if err != nil {
 		return nil, err
 	}
-	tagged := false
+	lora, tagged := ev.lora, false
 	for ; n > 0; n-- {
-		var key []byte
+		var key, object []byte
 		switch msgp.NextType(b) {
 		case msgp.StrType:
 			if key, b, err = msgp.ReadStringZC(b); err != nil {
@@ -115,51 +144,45 @@ func (d *Decoder) readExtraKeys(l *list, lora []byte, first bool) (salt []byte, 
 			case len(lora) > 0 && bytes.Equal(key, lora):
 				lora = nil
 			case bytes.HasPrefix(key, []byte(saltTag)):
-				if !tagged && salt != nil {
-					d.addObject(salt)
+				if !tagged {
+					object = salt
 				}
 				salt, tagged = key, true
-			case first && !tagged && !isMMHash(key):
-				if salt != nil {
-					d.addObject(salt)
-				}
-				salt = key
+			case first && !tagged && (ev.paired || !isMMHash(key)):
+				object, salt = salt, key
 			default:
-				d.addObject(key)
+				object = key
 			}
 		case msgp.BinType:
-			if key, b, err = msgp.ReadBytesZC(b); err != nil {
-				return nil, err
-			}
-			d.addObject(key)
+			object, b, err = msgp.ReadBytesZC(b)
 		case msgp.ArrayType:
-			if b, err = d.readPair(b); err != nil {
-				return nil, err
-			}
+			object, b, err = readPair(b)
 		default:
-			if b, err = msgp.Skip(b); err != nil {
-				return nil, err
-			}
+			b, err = skipValue(b)
+		}
+		if err == nil && object != nil {
+			err = d.addObject(IdentifierHash(string(object)))
+		}
+		if err != nil {
+			return nil, err
 		}
 	}
 	l.b = b
 	return salt, nil
 }
 
-// readPair reads an object's name and where in the block it begins.
-func (d *Decoder) readPair(b []byte) ([]byte, error) {
+// readPair reads an object's name, nil if there is none, and where in the block it
+// begins.
+func readPair(b []byte) (name, rest []byte, err error) {
 	n, b, err := msgp.ReadArrayHeaderBytes(b)
 	for i := uint32(0); i < n && err == nil; i++ {
 		if i == 0 && msgp.NextType(b) == msgp.StrType {
-			var key []byte
-			if key, b, err = msgp.ReadStringZC(b); err == nil {
-				d.addObject(key)
-			}
-			continue
+			name, b, err = msgp.ReadStringZC(b)
+		} else {
+			b, err = skipValue(b)
 		}
-		b, err = msgp.Skip(b)
 	}
-	return b, err
+	return name, b, err
 }
 
 func isMMHash(key []byte) bool {
@@ -167,27 +190,14 @@ func isMMHash(key []byte) bool {
 	return ok
 }
 
-// addObject adds an object by its hash or, if it is called something else, by the
-// hash of its name.
-func (d *Decoder) addObject(key []byte) {
-	h, ok := ParseMMHash(string(key))
-	if !ok {
-		h = MMHash(xxh3.Hash(key))
+// addObject adds an object to those of the block.
+func (d *Decoder) addObject(h MMHash) error {
+	if len(d.objects) == maxBlockObjects || d.objectsLeft == 0 {
+		return errTooLarge
 	}
-	d.addMM(h)
-}
-
-func (d *Decoder) addMM(h MMHash) {
-	d.objects = append(d.objects, MMObject{Hash: h})
-}
-
-// distinct drops objects that are there twice, as prompts are hashed with each once.
-func distinct(objects []MMObject) []MMObject {
-	if len(objects) < 2 {
-		return objects
-	}
-	slices.SortFunc(objects, func(a, b MMObject) int { return cmp.Compare(a.Hash, b.Hash) })
-	return slices.CompactFunc(objects, func(a, b MMObject) bool { return a.Hash == b.Hash })
+	d.objectsLeft--
+	d.objects = append(d.objects, h)
+	return nil
 }
 
 // readMMInfo reads the objects of the next block where they are told outright:
@@ -200,17 +210,17 @@ func (d *Decoder) readMMInfo(l *list) (err error) {
 	}
 	l.b, err = readStruct(l.b, mmInfoOrder, func(name string, b []byte) ([]byte, error) {
 		if name != "mm_objects" {
-			return msgp.Skip(b)
+			return skipValue(b)
 		}
 		n, b, err := msgp.ReadArrayHeaderBytes(b)
 		for ; n > 0 && err == nil; n-- {
 			b, err = readStruct(b, mmObjectOrder, func(name string, b []byte) ([]byte, error) {
 				if name != "mm_hash" {
-					return msgp.Skip(b)
+					return skipValue(b)
 				}
 				v, rest, err := readHash(b)
 				if err == nil {
-					d.addMM(MMHash(v))
+					err = d.addObject(MMHash(v))
 				}
 				return rest, err
 			})

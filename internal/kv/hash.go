@@ -3,6 +3,7 @@ package kv
 import (
 	"encoding/binary"
 	"math/bits"
+	"strings"
 	"unsafe"
 
 	"github.com/zeebo/xxh3"
@@ -11,11 +12,17 @@ import (
 // baseSeed is the seed of every hash of blocks.
 const baseSeed = 1337
 
-// HashSeed returns the seed of local hashes for an adapter and a cache salt.
-// Empty means none. Blocks of the same tokens under different seeds have nothing
-// in common.
+// saltTag marks a cache salt among the extra keys of a block, where an engine
+// otherwise tells strings of several meanings apart by nothing.
+const saltTag = "dynamo-cache-salt:"
+
+// HashSeed returns the seed of local hashes for an adapter and a cache salt, as the
+// engine is given it. Empty means none, and a salt is the same with and without one
+// "dynamo-cache-salt:" before it. Blocks of the same tokens under different seeds have
+// nothing in common.
 func HashSeed(lora, salt string) uint64 {
 	seed := uint64(baseSeed)
+	salt = strings.TrimPrefix(salt, saltTag)
 	if lora != "" {
 		seed += xxh3.HashStringSeed(lora, 0)
 	}

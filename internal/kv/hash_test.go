@@ -93,6 +93,8 @@ func TestHashVectors(t *testing.T) {
 			local: []LocalHash{14276852609691940483}},
 		{name: "eagle tokens 0..5, bs 2", tokens: count(0, 5), size: 2, eagle: true,
 			local: []LocalHash{11646242937812223497, 9948816348502404300}},
+		{name: "tokens 0..5, bs 2, default third", tokens: count(0, 5), size: 2,
+			local: []LocalHash{10918435022357402928, 10731123482949079648, 12189426826560619506}},
 		{name: "id 0 sixteen times", tokens: repeat(0, 16), size: 16, local: []LocalHash{5523182284766269584}},
 		{name: "id 1 sixteen times", tokens: repeat(1, 16), size: 16, local: []LocalHash{13518392937921988335}},
 		{name: "id 7 sixteen times", tokens: repeat(7, 16), size: 16, local: []LocalHash{8771127959296939342}},
@@ -150,6 +152,38 @@ func TestBlockCount(t *testing.T) {
 	}
 }
 
+// TestBlockArithmetic has a prompt of 100 tokens and an answer of 30, in blocks of 16.
+// The last token of an answer is never computed, and neither is the last of a prompt
+// taken from a cache.
+func TestBlockArithmetic(t *testing.T) {
+	const prompt, answer, size = 100, 30, 16
+	tokens := count(1, prompt+answer)
+	cached := AppendBlocks(nil, baseSeed, tokens[:prompt+answer-1], size)
+	hit := func(n int) (blocks int) {
+		for i, b := range AppendBlocks(nil, baseSeed, tokens[:n-1], size) {
+			if i < len(cached) && cached[i] == b {
+				blocks++
+			}
+		}
+		return blocks * size
+	}
+	for _, tc := range []struct {
+		name      string
+		got, want int
+	}{
+		{"blocks after prefill", len(AppendBlocks(nil, baseSeed, tokens[:prompt], size)), 6},
+		{"blocks at the end", len(cached), 8},
+		{"tokens hit by the same prompt", hit(prompt), 96},
+		{"tokens hit by a prompt of 96", hit(96), 80},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if tc.got != tc.want {
+				t.Errorf("got %d, want %d", tc.got, tc.want)
+			}
+		})
+	}
+}
+
 func TestHashSeeds(t *testing.T) {
 	for _, tc := range []struct {
 		lora, salt string
@@ -159,6 +193,10 @@ func TestHashSeeds(t *testing.T) {
 		{"adapter-a", "", 8842669519798868182},
 		{"", "tenant-a", 1948188790972764086},
 		{"adapter-a", "tenant-a", 10790858310771630931},
+		{"adapter-a", "dynamo-cache-salt:tenant-a", 10790858310771630931},
+		{"", "dynamo-cache-salt:", 1337},
+		{"dynamo-cache-salt:", "", 1337 + xxh3.HashString("dynamo-cache-salt:")},
+		{"", "dynamo-cache-salt:dynamo-cache-salt:a", 1337 + xxh3.HashStringSeed("dynamo-cache-salt:a", 1)},
 	} {
 		t.Run(fmt.Sprintf("lora %q, salt %q", tc.lora, tc.salt), func(t *testing.T) {
 			if got := HashSeed(tc.lora, tc.salt); got != tc.want {

@@ -13,8 +13,9 @@ import (
 //
 // with id as event_id. A tier other than the device is told beside worker_id as
 // storage_tier; Counted, Bare and a ParentSeq that is known are told in the object
-// of what was stored or removed as counted, bare and parent_sequence_hash. It returns dst as it was and an error when the
-// source is no worker or the event's kind or tier is unknown.
+// of what was stored or removed as counted, bare and parent_sequence_hash. It returns
+// dst as it was and an error when the source is no worker or the event's kind or tier
+// is unknown.
 func AppendJSON(dst []byte, src Source, id uint64, ev *Event) ([]byte, error) {
 	if err := checkWritable(src, ev); err != nil {
 		return dst, err

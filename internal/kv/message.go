@@ -20,8 +20,8 @@ func ParseMessage(frames [][]byte) (topic string, seq uint64, payload []byte, er
 
 // ParseReplay takes one answer of an engine's replay socket apart. It reads from
 // the back, because vLLM sends the topic before the sequence number since 0.26 and
-// earlier ones and SGLang do not; the empty frame before both may be there or not. An empty payload is the end marker: end is true
-// and seq means nothing.
+// earlier ones and SGLang do not; the empty frame before both may be there or not. An
+// empty payload is the end marker: end is true and seq means nothing.
 func ParseReplay(frames [][]byte) (seq uint64, payload []byte, end bool, err error) {
 	n := len(frames)
 	if n < 2 || n > 4 {

@@ -41,6 +41,16 @@ func ParseMMHash(key string) (h MMHash, ok bool) {
 	return MMHash(n), err == nil
 }
 
+// IdentifierHash returns the hash of the object that an engine calls by an
+// identifier: that of [ParseMMHash], or of the identifier's own bytes where a request
+// has named the object itself.
+func IdentifierHash(identifier string) MMHash {
+	if h, ok := ParseMMHash(identifier); ok {
+		return h
+	}
+	return MMHash(xxh3.HashString(identifier))
+}
+
 // HashTokensMM is [HashTokens] for a block that objects take part in: their hashes
 // follow the tokens, in ascending order, and one that is given twice is hashed
 // twice. Without objects it is HashTokens. It does not allocate for up to 96
@@ -54,6 +64,11 @@ func HashTokensMM(seed uint64, tokens []uint32, objects []MMObject) LocalHash {
 	for i := range objects {
 		hashes = append(hashes, objects[i].Hash)
 	}
+	return hashObjects(seed, tokens, hashes)
+}
+
+// hashObjects hashes a block with the hashes of its objects, which it sorts.
+func hashObjects(seed uint64, tokens []uint32, hashes []MMHash) LocalHash {
 	slices.Sort(hashes)
 	var buf [512]byte
 	b := appendTokens(buf[:0], tokens)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/zeebo/xxh3"
 )
 
 func TestParseMMHash(t *testing.T) {
@@ -32,6 +33,16 @@ func TestParseMMHash(t *testing.T) {
 				t.Errorf("ParseMMHash(%q) = %#x, %v, want %#x, %v", tc.key, got, ok, tc.want, tc.ok)
 			}
 		})
+	}
+}
+
+func TestIdentifierHash(t *testing.T) {
+	digits := "0123456789abcdef" + strings.Repeat("0", 48)
+	if got := IdentifierHash(digits); got != 0x0123456789abcdef {
+		t.Errorf("a hash gives %#x", got)
+	}
+	if a, b := IdentifierHash("photo.png"), IdentifierHash("other.png"); a == b || a != MMHash(xxh3.HashString("photo.png")) {
+		t.Errorf("names give %#x and %#x", a, b)
 	}
 }
 

@@ -105,8 +105,12 @@ func appendFlagsMsgpack(dst []byte, ev *Event) []byte {
 }
 
 // ParseMsgpack reads one event in its MessagePack form as [ParseJSON] reads the
-// JSON form. Where [AppendMsgpack] writes a map it also takes an array of the
-// values in the same order, with or without the members that may be missing.
+// JSON form. In place of the maps around and below data it also takes arrays of the
+// values that Dynamo has there, in its order, with or without those that may be
+// missing: worker_id, storage_tier, residency_domain, event; event_id, data, dp_rank;
+// parent_hash, start_position, blocks; block_hash, tokens_hash; block_hashes. What
+// only [AppendMsgpack] writes (counted, bare, parent_sequence_hash) has no place in
+// them.
 func ParseMsgpack(raw []byte) (*Batch, error) {
 	b := &Batch{Events: make([]Event, 1)}
 	rest, err := readRouterEvent(raw, b)
@@ -128,7 +132,7 @@ func readRouterEvent(b []byte, batch *Batch) ([]byte, error) {
 		switch {
 		case i == 0:
 			return "worker_id"
-		case t == msgp.StrType && !event:
+		case (t == msgp.StrType || t == msgp.NilType) && !event:
 			if words++; words == 1 {
 				return "storage_tier"
 			}
@@ -156,7 +160,7 @@ func readRouterEvent(b []byte, batch *Batch) ([]byte, error) {
 			event = true
 			rest, err = readCacheEvent(b, batch)
 		default:
-			rest, err = msgp.Skip(b)
+			rest, err = skipValue(b)
 		}
 		return rest, err
 	})
@@ -183,7 +187,7 @@ func readCacheEvent(b []byte, batch *Batch) ([]byte, error) {
 			v, rest, err = readUint(b, math.MaxUint32)
 			batch.Source.Rank = uint32(v)
 		default:
-			rest, err = msgp.Skip(b)
+			rest, err = skipValue(b)
 		}
 		return rest, err
 	})
@@ -221,7 +225,7 @@ func readData(b []byte, ev *Event) ([]byte, error) {
 			ev.Kind = Removed
 			return readRemoved(b, ev)
 		}
-		return msgp.Skip(b)
+		return skipValue(b)
 	})
 	if err == nil && ev.Kind == 0 {
 		err = errOneOf
@@ -271,7 +275,7 @@ func readBlock(b []byte) (block Block, rest []byte, err error) {
 			v, rest, err = readHash(b)
 			block.Tokens, tokens = LocalHash(v), true
 		default:
-			rest, err = msgp.Skip(b)
+			rest, err = skipValue(b)
 		}
 		return rest, err
 	})
@@ -311,7 +315,7 @@ func readFlag(name string, b []byte, ev *Event) (rest []byte, err error) {
 	case "bare":
 		ev.Bare, rest, err = msgp.ReadBoolBytes(b)
 	default:
-		rest, err = msgp.Skip(b)
+		rest, err = skipValue(b)
 	}
 	return rest, err
 }
@@ -364,8 +368,8 @@ func readStruct(b []byte, position func(i int, t msgp.Type) string, member func(
 
 var memberNames = []string{
 	"block_hash", "tokens_hash", "worker_id", "storage_tier", "residency_domain", "event",
-	"event_id", "data", "dp_rank", "stored", "removed", "parent_hash", "parent_sequence_hash", "blocks", "block_hashes",
-	"counted", "bare", "mm_objects", "mm_hash",
+	"event_id", "data", "dp_rank", "stored", "removed", "parent_hash", "parent_sequence_hash",
+	"blocks", "block_hashes", "counted", "bare", "mm_objects", "mm_hash",
 }
 
 // memberName returns the name of a member that is read, and "" for others.
@@ -401,13 +405,18 @@ func readUint(b []byte, most uint64) (uint64, []byte, error) {
 	return v, rest, err
 }
 
+var (
+	errShortHash = errors.New("expected 8 bytes or more")
+	errHashType  = errors.New("expected an integer or bytes")
+)
+
 // readHash reads a hash: an integer of 64 bits, signed or not, or bytes, of which
 // the last 8 count, as they do where vLLM makes an integer of them.
 func readHash(b []byte) (uint64, []byte, error) {
 	if len(b) >= 9 && (b[0] == 0xcf || b[0] == 0xd3) {
 		return binary.BigEndian.Uint64(b[1:]), b[9:], nil
 	}
-	switch t := msgp.NextType(b); t {
+	switch msgp.NextType(b) {
 	case msgp.UintType:
 		return msgp.ReadUint64Bytes(b)
 	case msgp.IntType:
@@ -419,14 +428,14 @@ func readHash(b []byte) (uint64, []byte, error) {
 			return 0, b, err
 		}
 		if len(v) < 8 {
-			return 0, b, fmt.Errorf("expected 8 bytes or more, got %d", len(v))
+			return 0, b, errShortHash
 		}
 		return binary.BigEndian.Uint64(v[len(v)-8:]), rest, nil
 	default:
 		if len(b) == 0 {
 			return 0, b, msgp.ErrShortBytes
 		}
-		return 0, b, fmt.Errorf("expected an integer or bytes, got %v", t)
+		return 0, b, errHashType
 	}
 }
 
@@ -437,4 +446,78 @@ func readParent(b []byte) (id BlockID, ok bool, rest []byte, err error) {
 	}
 	v, rest, err := readHash(b)
 	return BlockID(v), err == nil, rest, err
+}
+
+// skipValue returns what follows the next value. However deep that is, it takes no
+// memory: all that counts is how many values are still to come.
+func skipValue(b []byte) ([]byte, error) {
+	for left := uint64(1); left > 0; left-- {
+		if left > uint64(len(b)) { // each takes a byte or more
+			return b, msgp.ErrShortBytes
+		}
+		size, inner, err := extent(b)
+		if err != nil {
+			return b, err
+		}
+		if size > uint64(len(b)) {
+			return b, msgp.ErrShortBytes
+		}
+		b = b[size:]
+		left += inner
+	}
+	return b, nil
+}
+
+// extent returns how many bytes the next value takes without those in it, and how many
+// those are. There is a byte at least.
+func extent(b []byte) (size, inner uint64, err error) {
+	c := b[0]
+	width := 0 // of a length that follows
+	switch {
+	case c <= 0x7f, c >= 0xe0, c == 0xc0, c == 0xc2, c == 0xc3: // small integers, nil, false, true
+		return 1, 0, nil
+	case c <= 0x8f: // small maps
+		return 1, 2 * uint64(c&0x0f), nil
+	case c <= 0x9f: // small arrays
+		return 1, uint64(c & 0x0f), nil
+	case c <= 0xbf: // short strings
+		return 1 + uint64(c&0x1f), 0, nil
+	case c == 0xc1:
+		return 0, 0, msgp.InvalidPrefixError(c)
+	case c <= 0xc6: // bytes
+		width = 1 << (c - 0xc4)
+	case c <= 0xc9: // extensions
+		width = 1 << (c - 0xc7)
+	case c <= 0xcb: // floats
+		return 1 + 4<<(c-0xca), 0, nil
+	case c <= 0xcf: // unsigned integers
+		return 1 + 1<<(c-0xcc), 0, nil
+	case c <= 0xd3: // integers
+		return 1 + 1<<(c-0xd0), 0, nil
+	case c <= 0xd8: // extensions of a fixed length
+		return 2 + 1<<(c-0xd4), 0, nil
+	case c <= 0xdb: // strings
+		width = 1 << (c - 0xd9)
+	case c <= 0xdd: // arrays
+		width = 2 << (c - 0xdc)
+	default: // maps
+		width = 2 << (c - 0xde)
+	}
+	if len(b) <= width {
+		return 0, 0, msgp.ErrShortBytes
+	}
+	var n uint64
+	for _, d := range b[1 : 1+width] {
+		n = n<<8 | uint64(d)
+	}
+	size = 1 + uint64(width)
+	switch {
+	case c >= 0xde:
+		return size, 2 * n, nil
+	case c >= 0xdc:
+		return size, n, nil
+	case c >= 0xc7 && c <= 0xc9:
+		return size + 1 + n, 0, nil // with its type
+	}
+	return size + n, 0, nil
 }

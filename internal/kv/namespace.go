@@ -1,10 +1,6 @@
 package kv
 
-import "strings"
-
-// saltTag marks a cache salt among the extra keys of a block, where an engine
-// otherwise tells strings of several meanings apart by nothing.
-const saltTag = "dynamo-cache-salt:"
+import "sync/atomic"
 
 // namespace is what a cache salt adds to the seed of a block's hash.
 type namespace uint64
@@ -16,7 +12,6 @@ const (
 
 // namespaceOf returns the namespace of a salt, tagged or not.
 func namespaceOf(salt string) namespace {
-	salt = strings.TrimPrefix(salt, saltTag)
 	ns := namespace(HashSeed("", salt) - HashSeed("", ""))
 	if ns == ambiguous {
 		ns--
@@ -32,6 +27,7 @@ func namespaceOf(salt string) namespace {
 type namespaces struct {
 	limit      int
 	young, old map[BlockID]namespace
+	forgotten  atomic.Uint64 // blocks
 }
 
 func (n *namespaces) empty() bool { return len(n.young) == 0 && len(n.old) == 0 }
@@ -71,6 +67,19 @@ func (n *namespaces) set(id BlockID, ns namespace) {
 	}
 	n.young[id] = ns
 	if len(n.young) >= (n.limit+1)/2 {
-		n.young, n.old = nil, n.young
+		n.forget()
 	}
+}
+
+// forget drops the older blocks, save those that were named since, and lets the
+// others age.
+func (n *namespaces) forget() {
+	lost := 0
+	for id := range n.old {
+		if _, ok := n.young[id]; !ok {
+			lost++
+		}
+	}
+	n.forgotten.Add(uint64(lost))
+	n.young, n.old = nil, n.young
 }

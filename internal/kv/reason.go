@@ -24,9 +24,12 @@ const (
 	UnknownKind
 	// NonMainAttentionGroup is an event about a group of such caches.
 	NonMainAttentionGroup
-	// UnlearnedGroupIdx is an event about a group, other than the first, of which no
-	// event has told the kind.
+	// UnlearnedGroupIdx is an event about a group of which no event has told the kind,
+	// unless it is the first and no other is known to hold whole prompts.
 	UnlearnedGroupIdx
+	// OtherMainGroup is an event about a group of caches that hold whole prompts, but
+	// is not the lowest of them. Each such group tells of the same blocks.
+	OtherMainGroup
 	// BlockSizeMismatch is an event with a block size other than that of the rank,
 	// see [Decoder.Mismatch].
 	BlockSizeMismatch
@@ -40,12 +43,14 @@ const (
 	// SelfReference is an event that names a block twice, or a block as its own
 	// parent.
 	SelfReference
-	// TooLarge is an event with more blocks or tokens than an engine sends.
+	// TooLarge is an event with more blocks, tokens or objects than an engine sends, or
+	// one after more events or blocks than a batch has.
 	TooLarge
-	// Malformed is an event that lacks something, or has it in another type.
+	// Malformed is an event that lacks something, or has it in another type. A batch
+	// whose rank is not one counts as well, though its events are used.
 	Malformed
 
-	NumReasons = 15 // how many there are
+	NumReasons = 16 // how many there are
 )
 
 var reasonNames = [NumReasons]string{
@@ -57,6 +62,7 @@ var reasonNames = [NumReasons]string{
 	"unknown_kind",
 	"non_main_attention_group",
 	"unlearned_group_idx",
+	"other_main_group",
 	"block_size_mismatch",
 	"partial_block",
 	"token_count",

@@ -3,6 +3,7 @@ package kv
 import (
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 
@@ -305,6 +306,8 @@ func TestParseMsgpackErrors(t *testing.T) {
 		{map[string]any{"worker_id": 1, "event": map[string]any{"event_id": 1, "data": map[string]any{"removed": map[string]any{"block_hashes": []any{1, "x"}}}}}, "block_hashes: [1]: expected an integer or bytes"},
 		{map[string]any{"storage_tier": "tape"}, "storage_tier: expected device"},
 		{map[string]any{"residency_domain": nil}, "residency_domain: "},
+		{[]any{1, "disk", nil, []any{9, "cleared"}}, "residency_domain: "},
+		{[]any{1, nil, []any{9, "cleared"}}, "storage_tier: "},
 		{map[string]any{"worker_id": 1, "event": map[string]any{"dp_rank": 1 << 32}}, "dp_rank: expected an integer up to"},
 	}
 	for _, row := range rows {
@@ -326,6 +329,61 @@ func TestParseMsgpackErrors(t *testing.T) {
 	if n := testing.AllocsPerRun(1, func() { ParseMsgpack(huge) }); n > 50 {
 		t.Errorf("%v allocations for an array cut short", n)
 	}
+}
+
+// What is skipped is what the library skips.
+func TestSkipValue(t *testing.T) {
+	values := [][]byte{
+		{0xc0}, {0xc2}, {0xc3}, {0x00}, {0x7f}, {0xe0}, {0xff},
+		msgp.AppendFloat32(nil, 1), msgp.AppendFloat64(nil, 1),
+		{0xcc, 1}, {0xcd, 1, 2}, {0xce, 1, 2, 3, 4}, {0xcf, 1, 2, 3, 4, 5, 6, 7, 8},
+		{0xd0, 1}, {0xd1, 1, 2}, {0xd2, 1, 2, 3, 4}, {0xd3, 1, 2, 3, 4, 5, 6, 7, 8},
+	}
+	for _, n := range []int{0, 1, 2, 4, 8, 15, 16, 31, 32, 255, 256, 65535, 65536} {
+		s := strings.Repeat("x", n)
+		ext := &msgp.RawExtension{Type: 5, Data: []byte(s)}
+		raw, err := msgp.AppendExtension(nil, ext)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list, table := msgp.AppendArrayHeader(nil, uint32(n)), msgp.AppendMapHeader(nil, uint32(n))
+		for range n {
+			list = append(list, 0x91, 1)
+			table = append(table, 0xa1, 'k', 0x80)
+		}
+		values = append(values, msgp.AppendString(nil, s), msgp.AppendBytes(nil, []byte(s)), raw, list, table)
+	}
+	for _, v := range values {
+		rest, err := skipValue(append(v[:len(v):len(v)], 0xc0))
+		if err != nil || len(rest) != 1 {
+			t.Errorf("%.16x…: %d bytes are left, %v", v, len(rest), err)
+		}
+		for _, n := range []int{0, 1, len(v) / 2, len(v) - 1} {
+			if n < len(v) {
+				if _, err := skipValue(v[:n]); err == nil {
+					t.Errorf("%.16x…: the first %d of %d bytes are a value", v, n, len(v))
+				}
+			}
+		}
+	}
+	if _, err := skipValue([]byte{0x91, 0xc1}); err == nil {
+		t.Error("a byte that begins nothing is a value")
+	}
+}
+
+func FuzzSkipValue(f *testing.F) {
+	f.Add([]byte{0x92, 0x01, 0x81, 0xa1, 'a', 0xc0, 0xff})
+	f.Add([]byte{0xc7, 0x01, 0x05, 0xff})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		want, wantErr := msgp.Skip(b)
+		if errors.Is(wantErr, msgp.ErrRecursion) {
+			return // deeper than the library goes
+		}
+		got, err := skipValue(b)
+		if (err == nil) != (wantErr == nil) || err == nil && len(got) != len(want) {
+			t.Errorf("%d bytes left, %v; want %d, %v", len(got), err, len(want), wantErr)
+		}
+	})
 }
 
 // roundTrip writes and reads every event of a batch in both forms.

@@ -3,27 +3,35 @@ package kv
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/tinylib/msgp/msgp"
 )
 
 // The most that one event of an engine may hold.
 const (
-	maxHashes = 65536
-	maxTokens = 1 << 20
+	maxHashes       = 65536
+	maxTokens       = 1 << 20
+	maxBlockObjects = 1024
+	maxObjects      = 65536
 )
 
-var errTooLarge = errors.New("more than an engine sends")
+// What is wrong with an event. Events are counted by reason and the text is seen by
+// nobody, so that it takes no more memory than the event did.
+var (
+	errTooLarge = errors.New("more than an engine sends")
+	errNoType   = errors.New("type: missing")
+	errPair     = errors.New("expected a pair of tokens that begins with the end of the one before")
+	errToken    = errors.New("expected a token of 32 bits")
+)
 
 // member is a member of an engine's event.
 type member uint8
 
 const (
-	mOther member = iota
-	mType
+	mOther member = iota // or the type, which is read before all others
 	mHashes
 	mParent
 	mTokens
@@ -41,16 +49,18 @@ const (
 	mCopies
 )
 
-// The members of events that are arrays. Each release of an engine appended some.
+// The members of events that are arrays. Each release of an engine appended some; the
+// locality, and the kind of what was removed, are only Dynamo's.
 var (
-	storedArray = []member{mType, mHashes, mParent, mTokens, mBlockSize, mLoraID, mMedium, mLoraName, mExtraKeys, mGroup, mKind}
-	removeArray = []member{mType, mHashes, mMedium, mGroup}
+	storedArray = []member{
+		mOther, mHashes, mParent, mTokens, mBlockSize, mLoraID, mMedium, mLoraName, mExtraKeys, mGroup, mKind,
+		mOther, mLocality,
+	}
+	removedArray = []member{mOther, mHashes, mMedium, mGroup, mKind, mOther, mLocality}
 )
 
 func memberOf(key []byte) member {
 	switch string(key) {
-	case "type":
-		return mType
 	case "block_hashes":
 		return mHashes
 	case "parent_block_hash":
@@ -94,6 +104,8 @@ type wireEvent struct {
 	parent    BlockID
 	tokens    []uint32
 	pairs     bool // tokens came in pairs of neighbours
+	tells     bool // it is of a form that has extra keys
+	paired    bool // it is of a form in which objects among them are pairs
 	blockSize uint64
 	loraID    int64
 	group     uint64
@@ -109,70 +121,120 @@ type wireEvent struct {
 
 func (ev *wireEvent) with(m member) bool { return ev.has&(1<<m) != 0 }
 
-// read reads an event, an array or a map, and returns what follows. On an error the
-// event is of no use, and what follows is not known.
-func (ev *wireEvent) read(b []byte) ([]byte, error) {
+// reset forgets the event, and the payload it was part of.
+func (ev *wireEvent) reset() {
 	*ev = wireEvent{hashes: ev.hashes[:0], tokens: ev.tokens[:0]}
+}
+
+// read reads an event, an array or a map, and returns what follows. Only what was
+// stored or removed is read further than its type. On an error the event is of no
+// use, and what follows is not known.
+func (ev *wireEvent) read(b []byte) ([]byte, error) {
+	ev.reset()
 	if msgp.NextType(b) == msgp.MapType {
 		return ev.readMap(b)
 	}
-	n, b, err := msgp.ReadArrayHeaderBytes(b)
+	n, rest, err := msgp.ReadArrayHeaderBytes(b)
 	if err != nil {
 		return b, err
 	}
 	if n == 0 {
-		return b, errors.New("type: missing")
+		return b, errNoType
 	}
-	if b, err = ev.readMember(mType, b); err != nil {
-		return b, fmt.Errorf("type: %w", err)
+	if ev.kind, rest, err = readKind(rest); err != nil {
+		return b, err
 	}
-	var order []member
+	order := removedArray
 	switch ev.kind {
 	case Stored:
 		order = storedArray
+		// vLLM tells of extra keys since 0.17, and of groups since 0.20, a release
+		// after objects among the keys became pairs.
+		ev.tells, ev.paired = n >= 9, n >= 10
 	case Removed:
-		order = removeArray
+	default:
+		return skipValue(b)
 	}
 	for i := 1; i < int(n); i++ {
 		m := mOther
 		if i < len(order) {
-			m = sniff(order[i], msgp.NextType(b))
+			m = ev.sniff(order[i], rest)
 		}
-		if b, err = ev.readMember(m, b); err != nil {
-			return b, fmt.Errorf("element %d: %w", i, err)
+		if rest, err = ev.readMember(m, rest); err != nil {
+			return b, err
 		}
 	}
-	return b, nil
+	return rest, nil
 }
 
 // sniff tells apart what several engines write at the same place of an array.
-func sniff(m member, t msgp.Type) member {
+func (ev *wireEvent) sniff(m member, b []byte) member {
 	switch {
-	case m == mLoraName && t == msgp.MapType:
+	case ev.kind == Stored && m == mLoraName && msgp.NextType(b) == msgp.MapType:
 		return mMetadata
-	case m == mGroup && t == msgp.ArrayType:
+	case ev.kind == Stored && m == mGroup && msgp.NextType(b) == msgp.ArrayType:
 		return mMMInfos
+	case ev.kind == Removed && m == mKind:
+		// What is not a kind is some other release's.
+		if s, _, err := msgp.ReadStringZC(b); err != nil || attentionOf(s) == UnknownKind {
+			return mOther
+		}
+	case m == mLocality:
+		s, _, err := msgp.ReadStringZC(b)
+		if err != nil || !isLocal(s) && !strings.EqualFold(string(s), "REMOTE") {
+			return mOther
+		}
 	}
 	return m
 }
 
+func isLocal(locality []byte) bool { return strings.EqualFold(string(locality), "LOCAL") }
+
 func (ev *wireEvent) readMap(b []byte) ([]byte, error) {
-	n, b, err := msgp.ReadMapHeaderBytes(b)
-	for ; n > 0 && err == nil; n-- {
+	n, rest, err := msgp.ReadMapHeaderBytes(b)
+	if err != nil {
+		return b, err
+	}
+	if ev.kind, err = findKind(n, rest); err != nil {
+		return b, err
+	}
+	if ev.kind != Stored && ev.kind != Removed {
+		return skipValue(b)
+	}
+	ev.tells, ev.paired = true, true
+	for ; n > 0; n-- {
 		var key []byte
-		if key, b, err = msgp.ReadMapKeyZC(b); err != nil {
+		if key, rest, err = msgp.ReadMapKeyZC(rest); err != nil {
 			return b, err
 		}
-		if b, err = ev.readMember(memberOf(key), b); err != nil {
-			err = fmt.Errorf("%.32s: %w", key, err)
+		if rest, err = ev.readMember(memberOf(key), rest); err != nil {
+			return b, err
 		}
 	}
-	return b, err
+	return rest, nil
+}
+
+// findKind reads the type among n members, which is the first of what engines write.
+func findKind(n uint32, b []byte) (Kind, error) {
+	for ; n > 0; n-- {
+		key, rest, err := msgp.ReadMapKeyZC(b)
+		if err != nil {
+			return 0, err
+		}
+		if string(key) == "type" {
+			kind, _, err := readKind(rest)
+			return kind, err
+		}
+		if b, err = skipValue(rest); err != nil {
+			return 0, err
+		}
+	}
+	return 0, errNoType
 }
 
 func (ev *wireEvent) readMember(m member, b []byte) (rest []byte, err error) {
 	if m == mOther {
-		return msgp.Skip(b)
+		return skipValue(b)
 	}
 	if msgp.IsNil(b) {
 		ev.has &^= 1 << m
@@ -184,8 +246,6 @@ func (ev *wireEvent) readMember(m member, b []byte) (rest []byte, err error) {
 	}
 	ev.has |= 1 << m
 	switch m {
-	case mType:
-		ev.kind, rest, err = readKind(b)
 	case mHashes:
 		ev.hashes, rest, err = readHashes(ev.hashes[:0], b)
 	case mParent:
@@ -253,7 +313,7 @@ func readKind(b []byte) (Kind, []byte, error) {
 }
 
 func readRaw(b []byte) (raw, rest []byte, err error) {
-	rest, err = msgp.Skip(b)
+	rest, err = skipValue(b)
 	return b[:len(b)-len(rest)], rest, err
 }
 
@@ -341,7 +401,7 @@ func readPairs(dst []uint32, n int, b []byte) ([]uint32, []byte, error) {
 			return dst, b, err
 		}
 		if two != 2 {
-			return dst, b, fmt.Errorf("expected a pair, got %d", two)
+			return dst, b, errPair
 		}
 		first, rest, err := readToken(rest)
 		if err != nil {
@@ -354,7 +414,7 @@ func readPairs(dst []uint32, n int, b []byte) ([]uint32, []byte, error) {
 		if i == 0 {
 			dst = append(dst, first)
 		} else if dst[len(dst)-1] != first {
-			return dst, b, errors.New("expected pairs of neighbours")
+			return dst, b, errPair
 		}
 		dst, b = append(dst, second), rest
 	}
@@ -362,6 +422,9 @@ func readPairs(dst []uint32, n int, b []byte) ([]uint32, []byte, error) {
 }
 
 func readToken(b []byte) (uint32, []byte, error) {
-	v, b, err := readUint(b, math.MaxUint32)
+	v, b, err := msgp.ReadUint64Bytes(b)
+	if err == nil && v > math.MaxUint32 {
+		err = errToken
+	}
 	return uint32(v), b, err
 }

@@ -113,7 +113,7 @@ func (r *rank) reserveNames(n int) {
 // as many again before that has to be done next.
 func (r *rank) renewNames(n int) {
 	t := &r.names
-	if size := max(minNames, 9*(r.placed+n)/2); size > len(t.slots) || 2*size < len(t.slots) {
+	if size := max(minNames, 3*(r.placed+n)); size > len(t.slots) || 2*size < len(t.slots) {
 		t.slots = make([]uint32, size)
 	} else {
 		clear(t.slots)

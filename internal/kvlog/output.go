@@ -1,7 +1,9 @@
 package kvlog
 
 import (
+	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -47,8 +49,9 @@ func openFile(path string) (file, error) {
 	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 }
 
-// create begins the first file.
-func (o *output) create() (err error) {
+// create begins the first file. If there are to be others, those that an earlier
+// recording has left behind are removed.
+func (o *output) create(others bool) (err error) {
 	if err := os.MkdirAll(filepath.Dir(o.path), 0o755); err != nil {
 		return err
 	}
@@ -59,8 +62,34 @@ func (o *output) create() (err error) {
 			return err
 		}
 	}
-	o.file, err = o.open(o.path)
-	return err
+	if o.file, err = o.open(o.path); err != nil || !others {
+		return err
+	}
+	if err := removeNumbered(o.path); err != nil {
+		_ = o.close()
+		return err
+	}
+	return nil
+}
+
+// removeNumbered removes the files after the first up to where one is missing.
+func removeNumbered(path string) error {
+	for n := 1; ; n++ {
+		name := numbered(path, n)
+		info, err := os.Lstat(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err == nil && info.IsDir() {
+			err = &fs.PathError{Op: "remove", Path: name, Err: errors.New("expected a file, got a directory")}
+		}
+		if err == nil {
+			err = os.Remove(name)
+		}
+		if err != nil {
+			return err
+		}
+	}
 }
 
 // next closes the file, of which nothing must be pending, and begins another.

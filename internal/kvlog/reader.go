@@ -85,8 +85,11 @@ func Open(path string) (*Reader, error) {
 }
 
 // NewReader returns a reader of what in holds: lines, or lines compressed with zstd,
-// which it finds out by reading its beginning. Several recordings may follow one another, all of them
-// compressed or none. Close it when done; that does not close in.
+// which it finds out by reading its beginning. Several recordings may follow one
+// another, all of them compressed or none. Of compressed ones nothing is read after one
+// that ends in the middle of a frame: the frame swallows the beginning of the next, and
+// the reader ends there, with an error or with [ErrCutOff] among the lines skipped.
+// Close it when done; that does not close in.
 func NewReader(in io.Reader) *Reader {
 	return newReader(in, MaxLine)
 }

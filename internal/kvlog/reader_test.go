@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -233,6 +234,29 @@ func TestReaderCutOffFrame(t *testing.T) {
 	}
 	if len(faults) != 1 || !errors.Is(r.Skipped().First[0], ErrCutOff) || r.Err() != nil {
 		t.Errorf("faults %q, error %v", faults, r.Err())
+	}
+}
+
+// What follows a recording that was cut off is not read, and the reader says that
+// something is missing.
+func TestReaderAfterCutOffFrame(t *testing.T) {
+	var in strings.Builder
+	for i := range 50 {
+		in.WriteString(line(i, 1, uint64(i)))
+	}
+	whole, cut, after := compress(t, line(0, 2, 0)), compress(t, in.String()), compress(t, line(0, 3, 0))
+	for n := 1; n < len(cut); n++ {
+		r := NewReader(bytes.NewReader(slices.Concat(whole, cut[:n], after)))
+		got, _ := collect(r)
+		if len(got) == 0 || got[0].Batch.Source.Worker != 2 {
+			t.Errorf("cut off after %d of %d bytes: %d batches, want at least that of the whole frame", n, len(cut), len(got))
+		}
+		if r.Err() == nil && r.Skipped().Lines == 0 {
+			t.Errorf("cut off after %d of %d bytes: %d batches and no word of it", n, len(cut), len(got))
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -29,8 +29,9 @@ type Options struct {
 	Path string
 	// MaxLines is how many lines a file may have; 0 means any number. The ones after
 	// run.jsonl are run1.jsonl, run2.jsonl and so on, after run.jsonl.zst comes
-	// run1.jsonl.zst; they are emptied, too. A batch that has room in one file is
-	// not divided between two.
+	// run1.jsonl.zst. If there may be such, those that an earlier recording left are
+	// removed at the start, up to where one is missing. A batch that has room in one
+	// file is not divided between two.
 	MaxLines int
 	// MaxEvents and MaxDuration end the recording after so many events and so much
 	// time; 0 means never.
@@ -105,7 +106,7 @@ func startOn(opts Options, open func(path string) (file, error)) (*Recorder, err
 	opts.Queue = cmp.Or(opts.Queue, 2048)
 	r := &Recorder{opts: opts, items: make(chan item, opts.Queue), done: make(chan struct{})}
 	r.out = output{path: opts.Path, open: open}
-	if err := r.out.create(); err != nil {
+	if err := r.out.create(opts.MaxLines > 0); err != nil {
 		return nil, fmt.Errorf("kvlog: %w", err)
 	}
 	r.start = r.now()

@@ -242,6 +242,57 @@ func TestRecorderEmptiesFile(t *testing.T) {
 	}
 }
 
+// A recording has no files of an earlier one that had more of them, and takes none
+// away where it makes none.
+func TestRecorderRemovesOldFiles(t *testing.T) {
+	for _, ext := range []string{".jsonl", ".jsonl.zst"} {
+		t.Run(ext, func(t *testing.T) {
+			dir := t.TempDir()
+			names := func() (out []string) {
+				entries, err := os.ReadDir(dir)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, e := range entries {
+					out = append(out, strings.TrimSuffix(e.Name(), ext))
+				}
+				return out
+			}
+			record := func(maxLines, batches int) {
+				r := start(t, Options{Path: filepath.Join(dir, "run"+ext), MaxLines: maxLines})
+				for i := range batches {
+					apply(t, r, stored(1, uint64(i)))
+				}
+				closeRecorder(t, r)
+			}
+			if err := os.WriteFile(filepath.Join(dir, "run5"+ext), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			record(1, 4)
+			if diff := cmp.Diff([]string{"run", "run1", "run2", "run3", "run5"}, names()); diff != "" {
+				t.Errorf("first recording (-want +got):\n%s", diff)
+			}
+			record(0, 2)
+			if diff := cmp.Diff([]string{"run", "run1", "run2", "run3", "run5"}, names()); diff != "" {
+				t.Errorf("recording of one file (-want +got):\n%s", diff)
+			}
+			record(1, 2)
+			if diff := cmp.Diff([]string{"run", "run1", "run5"}, names()); diff != "" {
+				t.Errorf("shorter recording (-want +got):\n%s", diff)
+			}
+		})
+	}
+	t.Run("directory", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "run")
+		if err := os.Mkdir(path+"1", 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Start(Options{Path: path, MaxLines: 1}); err == nil || !strings.Contains(err.Error(), "run1") {
+			t.Errorf("error %v, want one about the directory", err)
+		}
+	})
+}
+
 func TestRecorderRotates(t *testing.T) {
 	for _, ext := range []string{".jsonl", ".jsonl.zst"} {
 		t.Run(ext, func(t *testing.T) {

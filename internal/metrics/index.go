@@ -52,9 +52,9 @@ var (
 	eventSkipReasons = []string{
 		"ignored_event", "non_local_locality", "unknown_medium", "unsupported_ownership",
 		"unknown_ownership", "ambiguous_cache_namespace", "non_main_attention_kind",
-		"unknown_kind", "non_main_attention_group", "unlearned_group_idx",
+		"unknown_kind", "non_main_attention_group", "unlearned_group_idx", "other_main_group",
 		"block_size_mismatch", "partial_block", "token_count", "unnamed_adapter",
-		"self_reference", "too_large", "malformed", other,
+		"self_reference", "too_large", "malformed", "not_registered", "too_many_ranks", other,
 	}
 	recoveryOutcomes = []string{
 		"events", "dump", "too_new", "gone", "failed", "superseded", "exhausted", other,

@@ -14,7 +14,7 @@ func counted(n uint64) IndexSample {
 	return IndexSample{
 		Stored: all, Removed: all, Cleared: all,
 		Duplicates: n, Forgotten: n, Expired: n, Pruned: n,
-		Skipped: map[string]uint64{"malformed": n},
+		Skipped: map[string]uint64{"malformed": n, "not_registered": n, "too_many_ranks": n},
 	}
 }
 
@@ -124,6 +124,8 @@ func TestWatchIndexesOfOneModel(t *testing.T) {
 			`stator_index_blocks{model="a"}`:                                            10,
 			`stator_index_pruned_total{model="a"}`:                                      3,
 			`stator_kv_events_skipped_total{model="a",reason="malformed"}`:              3,
+			`stator_kv_events_skipped_total{model="a",reason="not_registered"}`:         3,
+			`stator_kv_events_skipped_total{model="a",reason="too_many_ranks"}`:         3,
 			`stator_feed_queue_depth{` + feed + `}`:                                     1,
 		})
 	}

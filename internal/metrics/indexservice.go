@@ -56,14 +56,15 @@ func (x *IndexService) SetSize(models, workers int) {
 	x.fam.serviceWorkers.WithLabelValues().Set(float64(workers))
 }
 
-// ListenerCounts are numbers of connections to event sockets of engines.
+// ListenerCounts are numbers of ranks of which the service takes events in, by how
+// these come: not yet, or as they should, or not for now, or no more.
 type ListenerCounts struct {
 	Pending, Active, Paused, Failed int
 }
 
 var listenerStatuses = [...]string{"pending", "active", "paused", "failed"}
 
-// SetListeners exposes the connections of the service.
+// SetListeners exposes the ranks that the service listens to.
 func (x *IndexService) SetListeners(n ListenerCounts) {
 	for i, v := range [len(listenerStatuses)]int{n.Pending, n.Active, n.Paused, n.Failed} {
 		x.fam.serviceListeners.WithLabelValues(listenerStatuses[i]).Set(float64(v))
