@@ -30,8 +30,12 @@ func indexCommand() *cobra.Command {
 		Short: "Serve an index of who holds which KV-cache blocks",
 		Long: `Serve an index of KV-cache blocks: workers are registered, tell what their caches
 hold, and queries answer how many tokens of a prompt each of them has. There is an
-index for each model and routing group. The routes are those of Dynamo's indexer;
-/openapi.json describes them.
+index for each model and routing group. /openapi.json describes the routes.
+
+Of the routes of Dynamo's indexer there are /register (without endpoint: event
+sockets are not subscribed to, workers post to /events instead), /unregister,
+/workers, /query, /query_by_hash, /dump, /health and /metrics. There are no
+/register_peer, /deregister_peer, /peers and /reopen_logs.
 
 Where workers tell nothing, POST /route says where prompts were sent, and --ttl and
 --max-blocks say when they are forgotten.

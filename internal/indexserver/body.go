@@ -35,56 +35,76 @@ func encodingOf(h http.Header) encoding {
 	return unknownForm
 }
 
-// readForm reads a JSON object within the limits of size, memory and time. What it
-// took from the budget is given back by release, which has to be called also after
-// an error and does nothing the second time.
-func (s *Server) readForm(w http.ResponseWriter, r *http.Request) (f *form, release func(), err error) {
-	body, release, err := s.readBody(w, r, jsonForm)
-	if err == nil {
-		f, err = parseForm(body)
+// held is what one request has of the memory for all of them.
+type held struct {
+	s *Server
+	n int64
+}
+
+// take asks for n bytes, which are allocated only after that.
+func (h *held) take(n int64) error {
+	if h.s.held.Add(n) > h.s.cfg.MaxHeld {
+		h.s.held.Add(-n)
+		return fail(http.StatusServiceUnavailable, "too much is asked at a time, please retry")
 	}
-	return f, release, err
+	h.n += n
+	return nil
+}
+
+// give gives n bytes back.
+func (h *held) give(n int64) {
+	h.s.held.Add(-n)
+	h.n -= n
+}
+
+// release gives everything back.
+func (h *held) release() { h.give(h.n) }
+
+// readForm reads a JSON object within the limits of size, memory and time. What it
+// took from the memory for all requests has to be released, also after an error.
+func (s *Server) readForm(w http.ResponseWriter, r *http.Request) (*form, *held, error) {
+	body, held, err := s.readBody(w, r, jsonForm)
+	if err != nil {
+		return nil, held, err
+	}
+	f, err := parseForm(body, held)
+	return f, held, err
 }
 
 // readBody is readForm for a body of one of several forms.
-func (s *Server) readBody(w http.ResponseWriter, r *http.Request, forms ...encoding) (body []byte, release func(), err error) {
-	held := int64(0)
-	release = func() { s.held.Add(-held); held = 0 }
+func (s *Server) readBody(w http.ResponseWriter, r *http.Request, forms ...encoding) ([]byte, *held, error) {
+	held := &held{s: s}
 	if err := checkHeaders(r, forms...); err != nil {
-		return nil, release, err
+		return nil, held, err
 	}
 	limit := s.cfg.MaxBody
 	if r.ContentLength > limit {
-		return nil, release, tooLarge(limit)
+		return nil, held, tooLarge(limit)
 	}
 	size := limit
 	if r.ContentLength >= 0 {
 		size = r.ContentLength
 	}
-	body = make([]byte, 0, min(size+1, 64<<10)) // one more, to see the end
+	var body []byte
 	for {
-		if more := int64(cap(body)) - held; more > 0 {
-			held += more
-			if s.held.Add(more) > s.cfg.MaxHeld {
-				return nil, release, fail(http.StatusServiceUnavailable, "too many bodies at a time, please retry")
+		if len(body) == cap(body) {
+			grown := min(max(2*int64(cap(body)), 64<<10), size+1) // one more, to see the end
+			if err := held.take(grown - int64(cap(body))); err != nil {
+				return nil, held, err
 			}
+			body = append(make([]byte, 0, grown), body...)
 		}
 		n, err := r.Body.Read(body[len(body):cap(body)])
 		body = body[:len(body)+n]
 		switch {
 		case int64(len(body)) > size:
-			return nil, release, tooLarge(limit)
+			return nil, held, tooLarge(limit)
 		case err == io.EOF:
 			// A later request on the connection has its own time.
 			_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
-			return body, release, nil
+			return body, held, nil
 		case err != nil:
-			return nil, release, bodyError(err)
-		}
-		if len(body) == cap(body) {
-			grown := make([]byte, len(body), min(2*int64(cap(body)), size+1))
-			copy(grown, body)
-			body = grown
+			return nil, held, bodyError(err)
 		}
 	}
 }
@@ -121,24 +141,67 @@ func bodyError(err error) error {
 	return &failure{status: http.StatusBadRequest, message: "the body was cut off", err: err}
 }
 
+// minRate is how many bytes a second a client has to send or take in the mean of a
+// body or answer of any length.
+const minRate = 256 << 10
+
+// pace is how fast a client was. Only the time counts in which it is waited for.
+type pace struct {
+	bytes  int64
+	waited time.Duration
+}
+
+// left returns how long the client may take for the next part: at most stall, and for
+// everything at most stall more than minRate needs.
+func (p *pace) left() time.Duration {
+	return min(stall, stall+time.Duration(p.bytes)*(time.Second/minRate)-p.waited)
+}
+
+// count adds a part for which the client was waited for since a time.
+func (p *pace) count(bytes int, since time.Time) {
+	p.bytes += int64(bytes)
+	p.waited += time.Since(since)
+}
+
 // patient reads a body of any length that keeps coming.
 type patient struct {
 	r       io.Reader
 	control *http.ResponseController
+	pace    pace
 }
 
-func (p patient) Read(b []byte) (int, error) {
-	_ = p.control.SetReadDeadline(time.Now().Add(stall))
-	return p.r.Read(b)
+func (p *patient) Read(b []byte) (int, error) {
+	now := time.Now()
+	_ = p.control.SetReadDeadline(now.Add(p.pace.left()))
+	n, err := p.r.Read(b)
+	p.pace.count(n, now)
+	return n, err
 }
 
 // steady writes an answer of any length to a client that keeps taking it.
 type steady struct {
 	w       io.Writer
 	control *http.ResponseController
+	pace    pace
 }
 
-func (s steady) Write(b []byte) (int, error) {
-	_ = s.control.SetWriteDeadline(time.Now().Add(stall))
-	return s.w.Write(b)
+func (s *steady) Write(b []byte) (int, error) {
+	now := time.Now()
+	_ = s.control.SetWriteDeadline(now.Add(s.pace.left()))
+	n, err := s.w.Write(b)
+	s.pace.count(n, now)
+	return n, err
+}
+
+// maxTransfers bounds the dumps and restores at a time.
+const maxTransfers = 4
+
+// transfer takes the place of a dump or restore until done is called.
+func (s *Server) transfer() (done func(), err error) {
+	select {
+	case s.transfers <- struct{}{}:
+		return func() { <-s.transfers }, nil
+	default:
+		return nil, fail(http.StatusServiceUnavailable, "%d dumps and restores are under way, please retry", maxTransfers)
+	}
 }

@@ -20,12 +20,18 @@ func (s *Server) dump(w http.ResponseWriter, r *http.Request) error {
 			some = append(some, p)
 		}
 	}
-	w.Header().Set("Content-Type", "application/json")
 	if r.Method == http.MethodHead {
+		w.Header().Set("Content-Type", "application/json")
 		return nil
 	}
-	// An error means that the client went away.
-	if s.dumpTo(steady{w, http.NewResponseController(w)}, some) != nil {
+	done, err := s.transfer()
+	if err != nil {
+		return err
+	}
+	defer done()
+	w.Header().Set("Content-Type", "application/json")
+	// An error means that the client went away, or was too slow.
+	if s.dumpTo(&steady{w: w, control: http.NewResponseController(w)}, some) != nil {
 		panic(http.ErrAbortHandler)
 	}
 	return nil
@@ -52,8 +58,13 @@ func (s *Server) dumpTo(w io.Writer, pools []*pool) error {
 
 // planeDump answers "DumpTree".
 func (s *Server) planeDump(w http.ResponseWriter, p *pool) error {
+	done, err := s.transfer()
+	if err != nil {
+		return err
+	}
+	defer done()
 	w.Header().Set("Content-Type", "application/json")
-	d := newDumper(steady{w, http.NewResponseController(w)})
+	d := newDumper(&steady{w: w, control: http.NewResponseController(w)})
 	d.text(`{"TreeDump":[`)
 	for _, r := range s.members(p) {
 		d.rank(r)

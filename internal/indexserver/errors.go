@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -34,6 +35,36 @@ func invalid(field, format string, args ...any) *failure {
 // fail returns a failure that is about no field.
 func fail(status int, format string, args ...any) *failure {
 	return &failure{status: status, message: fmt.Sprintf(format, args...)}
+}
+
+// at puts a step in front of the path to what is wrong.
+func at(step string, err error) error {
+	var f *failure
+	if !errors.As(err, &f) {
+		return &failure{status: http.StatusBadRequest, field: step, message: clip(err.Error()), err: err}
+	}
+	inner := *f
+	switch {
+	case f.field == "":
+		inner.field = step
+	case f.field[0] == '[':
+		inner.field = step + f.field
+	default:
+		inner.field = step + "." + f.field
+	}
+	return &inner
+}
+
+// element is the step to an element of an array.
+func element(i int) string { return "[" + strconv.Itoa(i) + "]" }
+
+// clip shortens a message. How it begins and ends says most.
+func clip(s string) string {
+	const half = 150
+	if len(s) <= 2*half {
+		return s
+	}
+	return strings.ToValidUTF8(s[:half], "") + " … " + strings.ToValidUTF8(s[len(s)-half:], "")
 }
 
 // errorBody is the JSON form of a failure.

@@ -2,11 +2,13 @@ package indexserver
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	"github.com/tinylib/msgp/msgp"
 
@@ -17,7 +19,10 @@ import (
 const (
 	skipMalformed    = "malformed"      // it cannot be read
 	skipUnregistered = "not_registered" // its worker is not, or no more
+	skipRanks        = "too_many_ranks" // its rank is not registered, and there is no room for it
 )
+
+var skipReasons = [...]string{skipMalformed, skipUnregistered, skipRanks}
 
 // eventsBody says what became of events.
 type eventsBody struct {
@@ -31,23 +36,18 @@ type eventsBody struct {
 	Errors []string `json:"errors,omitempty"`
 }
 
-// maxErrors is how many events an answer explains.
-const maxErrors = 8
-
-func (b *eventsBody) skip(reason string, err error) {
-	b.Skipped[reason]++
-	if len(b.Errors) < maxErrors {
-		b.Errors = append(b.Errors, err.Error())
-	}
-}
+const (
+	maxErrors    = 8      // events that an answer explains
+	maxMalformed = 10_000 // events of one body that cannot be read
+)
 
 // events takes in what workers say about their caches. Events of one rank with the
 // same id that follow each other are one batch. An id that is not above the last of
 // the rank is stale, unless the epoch in the URL is a later one, with which a rank
 // begins anew and empty.
 func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
-	body, release, err := s.readBody(w, r, jsonForm, linesForm, msgpackForm)
-	defer release()
+	body, held, err := s.readBody(w, r, jsonForm, linesForm, msgpackForm)
+	defer held.release()
 	if err != nil {
 		return err
 	}
@@ -59,18 +59,24 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	in := intake{s: s, p: p, epoch: epoch, out: eventsBody{Skipped: make(map[string]int)}}
+	in := intake{s: s, p: p, held: held, epoch: epoch, out: eventsBody{Skipped: make(map[string]int)}}
 	switch encodingOf(r.Header) {
 	case msgpackForm:
 		err = in.msgpack(body)
 	case linesForm:
-		in.lines(body)
+		err = in.lines(body)
 	default:
 		err = in.json(body)
 	}
+	status := http.StatusBadRequest
+	var f *failure
+	if errors.As(err, &f) { // there is no room for more
+		status = f.status
+		in.batch = nil // it comes again, and then it must not be stale
+	}
 	in.flush()
 	if err != nil {
-		return &failure{status: http.StatusBadRequest, err: err,
+		return &failure{status: status, err: err,
 			message: fmt.Sprintf("after %d events, which were taken in: %v", in.out.Applied, err)}
 	}
 	reply(w, http.StatusOK, in.out)
@@ -94,18 +100,23 @@ func epochOf(q url.Values) (*uint64, error) {
 type intake struct {
 	s     *Server
 	p     *pool
+	held  *held
 	epoch *uint64
 	batch *kv.Batch // not applied yet: more of it may follow
+	size  int64     // bytes of it
 	out   eventsBody
 }
 
 // lines reads an event from each line.
-func (in *intake) lines(body []byte) {
+func (in *intake) lines(body []byte) error {
 	for line := range bytes.Lines(body) {
 		if line = trimSpace(line); len(line) > 0 {
-			in.add(kv.ParseJSON(line))
+			if err := in.addJSON(line); err != nil {
+				return err
+			}
 		}
 	}
+	return nil
 }
 
 // json reads events one after another, or an array of them.
@@ -116,8 +127,7 @@ func (in *intake) json(body []byte) error {
 		if err != nil {
 			return err
 		}
-		in.add(kv.ParseJSON(raw))
-		return nil
+		return in.addJSON(raw)
 	}
 	switch c, err := v.next(); {
 	case err == io.EOF:
@@ -146,23 +156,33 @@ func (in *intake) msgpack(body []byte) error {
 			return err
 		}
 		body = rest
-		if msgp.NextType(raw) != msgp.ArrayType {
-			in.add(kv.ParseMsgpack(raw))
-			continue
+		if msgp.NextType(raw) == msgp.ArrayType {
+			err = in.msgpackArray(raw)
+		} else {
+			err = in.addMsgpack(raw)
 		}
-		n, elements, err := msgp.ReadArrayHeaderBytes(raw)
 		if err != nil {
 			return err
 		}
-		if n > 0 && !isContainer(msgp.NextType(elements)) { // an event as an array of its members
-			in.add(kv.ParseMsgpack(raw))
-			continue
+	}
+	return nil
+}
+
+// msgpackArray reads events, or an event that is an array of its members.
+func (in *intake) msgpackArray(raw []byte) error {
+	n, elements, err := msgp.ReadArrayHeaderBytes(raw)
+	if err != nil {
+		return err
+	}
+	if n > 0 && !isContainer(msgp.NextType(elements)) {
+		return in.addMsgpack(raw)
+	}
+	for range n {
+		if raw, elements, err = nextMsgpack(elements); err != nil {
+			return err
 		}
-		for range n {
-			if raw, elements, err = nextMsgpack(elements); err != nil {
-				return err
-			}
-			in.add(kv.ParseMsgpack(raw))
+		if err := in.addMsgpack(raw); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -179,19 +199,52 @@ func nextMsgpack(b []byte) (object, rest []byte, err error) {
 
 func isContainer(t msgp.Type) bool { return t == msgp.MapType || t == msgp.ArrayType }
 
-// add takes one event in, or counts that it could not be read.
-func (in *intake) add(b *kv.Batch, err error) {
-	if err != nil {
-		in.p.malformed.Add(1)
-		in.out.skip(skipMalformed, err)
-		return
+// eventBytes is about what an event takes in memory besides its blocks.
+const eventBytes = 256
+
+// addJSON takes one event in.
+func (in *intake) addJSON(raw []byte) error {
+	return in.add(kv.ParseJSON, raw, bytes.Count(raw, []byte{','})+1)
+}
+
+// addMsgpack takes one event in. A hash may be as short as a byte.
+func (in *intake) addMsgpack(raw []byte) error { return in.add(kv.ParseMsgpack, raw, len(raw)) }
+
+// add takes one event in that has at most so many blocks, or counts that it could not
+// be read. It fails when there is no room for it, or too many could not be read.
+func (in *intake) add(parse func([]byte) (*kv.Batch, error), raw []byte, blocks int) error {
+	most := eventBytes + int64(blocks)*blockBytes
+	if err := in.held.take(most); err != nil {
+		return err
 	}
+	b, err := parse(raw)
+	if err != nil {
+		in.held.give(most)
+		in.skip(skipMalformed, 1, func() error { return err })
+		if in.out.Skipped[skipMalformed] == maxMalformed {
+			return fmt.Errorf("%d events that cannot be read, the last: %s", maxMalformed, clip(err.Error()))
+		}
+		return nil
+	}
+	size := eventBytes + int64(len(b.Events[0].Blocks))*blockBytes
+	in.held.give(most - size)
 	if in.batch != nil && in.batch.Source == b.Source && in.batch.Seq == b.Seq {
 		in.batch.Events = append(in.batch.Events, b.Events...)
-		return
+		in.size += size
+		return nil
 	}
 	in.flush()
-	in.batch = b
+	in.batch, in.size = b, size
+	return nil
+}
+
+// skip counts events that are left out, and explains the first.
+func (in *intake) skip(reason string, events int, why func() error) {
+	in.p.skipped[reason].Add(uint64(events))
+	in.out.Skipped[reason] += events
+	if len(in.out.Errors) < maxErrors {
+		in.out.Errors = append(in.out.Errors, clip(why().Error()))
+	}
 }
 
 // flush applies the batch at hand.
@@ -201,17 +254,25 @@ func (in *intake) flush() {
 		return
 	}
 	in.batch = nil
-	r := in.s.lookup(in.p, b.Source)
-	switch verdict, missed := r.apply(b, in.epoch, in.s.cfg.Record); verdict {
-	case taken:
-		in.out.Applied += len(b.Events)
-		in.out.Missed += missed
-	case stale:
-		in.out.Stale += len(b.Events)
-	case refused:
-		for range b.Events {
-			in.out.skip(skipUnregistered, fmt.Errorf("worker_id: worker %d is not registered for model %s", b.Source.Worker, quoted(in.p.key)))
+	defer in.held.give(in.size)
+	r, err := in.s.lookup(in.p, b.Source)
+	if err == nil {
+		switch verdict, missed := r.apply(time.Now(), b, in.epoch, in.s.cfg.Record); verdict {
+		case taken:
+			in.out.Applied += len(b.Events)
+			in.out.Missed += missed
+		case stale:
+			in.out.Stale += len(b.Events)
+		case refused:
+			err = errUnregistered
 		}
+	}
+	if err != nil {
+		reason := skipUnregistered
+		if err == errTooManyRanks {
+			reason = skipRanks
+		}
+		in.skip(reason, len(b.Events), func() error { return in.s.refusal(err, "worker_id", in.p, b.Source) })
 	}
 }
 
@@ -221,16 +282,12 @@ type verdict uint8
 const (
 	taken verdict = iota
 	stale
-	refused // by a rank that is not there
+	refused // by a rank that is gone
 )
 
-// apply takes a batch in, unless it came before or the rank is nil or gone. It
-// returns how many batches are missing in front of it. If there is a record it has
-// the batch, too.
-func (r *rank) apply(b *kv.Batch, epoch *uint64, record kv.Applier) (v verdict, missed uint64) {
-	if r == nil {
-		return refused, 0
-	}
+// apply takes a batch in, unless it came before or the rank is gone. It returns how
+// many batches are missing in front of it. If there is a record it has the batch, too.
+func (r *rank) apply(now time.Time, b *kv.Batch, epoch *uint64, record kv.Applier) (v verdict, missed uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.gone {
@@ -256,6 +313,7 @@ func (r *rank) apply(b *kv.Batch, epoch *uint64, record kv.Applier) (v verdict, 
 		}
 	}
 	b.Epoch = r.epoch
+	r.pool.index.Tell(now)
 	if err := r.pool.index.Apply(b); err != nil {
 		panic(err) // an index takes every batch
 	}

@@ -1,6 +1,7 @@
 package indexserver
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"net/http"
@@ -14,7 +15,7 @@ import (
 const (
 	maxName      = 1024    // bytes of the name of a model or group
 	maxBlockSize = 1 << 16 // tokens
-	maxHashes    = 1 << 20 // of one query
+	maxHashes    = 1 << 20 // of one prompt, that is, its blocks
 )
 
 // defaultGroup is the routing group of who names none.
@@ -23,16 +24,18 @@ const defaultGroup = "default"
 // form reads the members of a JSON object. Of what is wrong, the first is kept in
 // err; reads after it return nothing.
 type form struct {
-	o   openai.Object
-	err error
+	o    openai.Object
+	held *held // pays for prompts
+	err  error
 }
 
-func parseForm(raw []byte) (*form, error) {
+// parseForm reads an object. Without memory to pay from, it can have no prompt.
+func parseForm(raw []byte, held *held) (*form, error) {
 	o, err := openai.ParseObject(raw)
 	if err != nil {
 		return nil, &failure{status: http.StatusBadRequest, message: err.Error(), err: err}
 	}
-	return &form{o: o}, nil
+	return &form{o: o, held: held}, nil
 }
 
 func (f *form) fail(field, format string, args ...any) {
@@ -54,8 +57,8 @@ func (f *form) text(field string) string {
 	switch {
 	case !ok:
 		f.fail(field, "expected a string, got %s", v.TypeName())
-	case !utf8.ValidString(s):
-		f.fail(field, "expected valid UTF-8")
+	case !utf8.ValidString(s), openai.LoneSurrogate(v) >= 0:
+		f.fail(field, "expected valid Unicode")
 	default:
 		return s
 	}
@@ -99,16 +102,53 @@ func (f *form) instance() kv.WorkerID {
 
 func (f *form) rank() uint32 { return uint32(f.uint("dp_rank", math.MaxUint32, 0)) }
 
-// tokens returns the ids of a prompt's tokens.
-func (f *form) tokens(field string) []uint32 {
+// What is taken of the memory for all requests, in bytes.
+const (
+	blockBytes  = 32 // for a block, and what an answer says about it
+	objectBytes = 48 // for an object in a prompt, and to hash it
+	tokenBytes  = 4
+)
+
+// take asks for memory. It reports whether it may be used.
+func (f *form) take(bytes int) bool {
+	if f.err == nil {
+		f.err = f.held.take(int64(bytes))
+	}
+	return f.err == nil
+}
+
+// blocks returns how many blocks an array of numbers has at most, each of so many of
+// them, and takes the memory for them.
+func (f *form) blocks(field string, v openai.Value, size int) int {
+	n := (bytes.Count(v, []byte{','}) + 1) / size
+	if n > maxHashes {
+		f.fail(field, "expected at most %d blocks, got %d", maxHashes, n)
+	}
+	f.take(n * blockBytes)
+	return n
+}
+
+// prompt returns the blocks of the prompt whose tokens are in a field, under the
+// adapter, salt and objects beside it.
+func (f *form) prompt(field string, blockSize int) []kv.Block {
 	v := f.array(field)
-	if f.err != nil {
+	seed := kv.HashSeed(f.text("lora_name"), f.text("cache_salt"))
+	n := f.blocks(field, v, blockSize)
+	objects := f.objects("block_mm_infos", n)
+	if !f.take(blockSize * tokenBytes) {
 		return nil
 	}
-	out := make([]uint32, 0, len(v)/5)
+	out, ids := make([]kv.Block, 0, n), make([]uint32, 0, blockSize)
 	err := integers(v, func(negative bool, n uint64) bool {
-		out = append(out, uint32(n))
-		return !negative && n <= math.MaxUint32
+		if ids = append(ids, uint32(n)); len(ids) == blockSize {
+			var in []kv.MMObject
+			if len(out) < len(objects) {
+				in = objects[len(out)]
+			}
+			out = appendBlock(out, kv.HashTokensMM(seed, ids, in))
+			ids = ids[:0]
+		}
+		return n <= math.MaxUint32 && (!negative || n == 0)
 	})
 	if err != nil {
 		f.fail(field, "%v: expected token ids, whole numbers from 0 to %d", err, uint32(math.MaxUint32))
@@ -120,10 +160,11 @@ func (f *form) tokens(field string) []uint32 {
 // int64 may be written as the negative number of the same bits.
 func (f *form) hashes(field string) []kv.Block {
 	v := f.array(field)
+	n := f.blocks(field, v, 1)
 	if f.err != nil {
 		return nil
 	}
-	out := make([]kv.Block, 0, min(len(v)/16+1, maxHashes))
+	out := make([]kv.Block, 0, n)
 	err := integers(v, func(negative bool, n uint64) bool {
 		if negative {
 			if n > 1<<63 {
@@ -131,21 +172,22 @@ func (f *form) hashes(field string) []kv.Block {
 			}
 			n = -n
 		}
-		local := kv.LocalHash(n)
-		id := kv.BlockID(local)
-		if len(out) > 0 {
-			id = kv.Chain(out[len(out)-1].ID, local)
-		}
-		out = append(out, kv.Block{ID: id, Tokens: local})
-		return len(out) <= maxHashes
+		out = appendBlock(out, kv.LocalHash(n))
+		return true
 	})
-	switch {
-	case len(out) > maxHashes:
-		f.fail(field, "expected at most %d hashes", maxHashes)
-	case err != nil:
+	if err != nil {
 		f.fail(field, "%v: expected hashes, whole numbers of 64 bits", err)
 	}
 	return out
+}
+
+// appendBlock appends the next block of a prompt.
+func appendBlock(prompt []kv.Block, local kv.LocalHash) []kv.Block {
+	id := kv.BlockID(local)
+	if len(prompt) > 0 {
+		id = kv.Chain(prompt[len(prompt)-1].ID, local)
+	}
+	return append(prompt, kv.Block{ID: id, Tokens: local})
 }
 
 func (f *form) array(field string) openai.Value {
@@ -185,12 +227,21 @@ func integers(v openai.Value, yield func(negative bool, n uint64) bool) error {
 			n = 10*n + d
 		}
 		if c := v[i]; digits == 0 || c != ',' && c != ']' && c > ' ' {
-			return fmt.Errorf("element %d is not a whole number: %s", at, shown(v[begin:]))
+			return fmt.Errorf("element %d is not a whole number: %s", at, shownFirst(v[begin:]))
 		}
 		if !yield(negative, n) {
 			return fmt.Errorf("element %d is out of range", at)
 		}
 	}
+}
+
+// shownFirst is shown for the first of the values in the rest of an array. Of what is
+// longer than a number it says only the type.
+func shownFirst(v openai.Value) string {
+	if v.Kind() != '0' {
+		return v.TypeName()
+	}
+	return shown(v[:bytes.IndexAny(v, ",] \t\r\n")])
 }
 
 // shown returns the beginning of a value for a message.

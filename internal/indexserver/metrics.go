@@ -1,6 +1,9 @@
 package indexserver
 
 import (
+	"net/http"
+	"strings"
+
 	"github.com/stator-ai/stator/internal/kv"
 	"github.com/stator-ai/stator/internal/kvindex"
 	"github.com/stator-ai/stator/internal/metrics"
@@ -15,6 +18,25 @@ func (s *Server) count() {
 	s.service.SetSize(len(s.pools), workers)
 }
 
+// scrape serves the metrics. Listeners are counted by the statuses that /workers shows.
+func (s *Server) scrape(exposition http.Handler) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		var n metrics.ListenerCounts
+		for _, p := range s.all() {
+			for _, rk := range s.members(p) {
+				if rk.listener().Status == statusPending {
+					n.Pending++
+				} else {
+					n.Active++
+				}
+			}
+		}
+		s.service.SetListeners(n)
+		exposition.ServeHTTP(w, r)
+		return nil
+	}
+}
+
 // watch exposes an index until the function it returns is called, without
 // Server.mu.
 func (s *Server) watch(p *pool) (stop func()) {
@@ -26,7 +48,10 @@ func (s *Server) watch(p *pool) (stop func()) {
 			Removed:    eventCounts(st.Applied[kv.Removed]),
 			Cleared:    eventCounts(st.Applied[kv.Cleared]),
 			Duplicates: st.Duplicates, Forgotten: st.Forgotten, Expired: st.Expired, Pruned: st.Pruned,
-			Skipped: map[string]uint64{skipMalformed: p.malformed.Load()},
+			Skipped: make(map[string]uint64, len(p.skipped)),
+		}
+		for reason, n := range p.skipped {
+			out.Skipped[reason] = n.Load()
 		}
 		for _, r := range s.members(p) {
 			out.Feeds = append(out.Feeds, r.sample())
@@ -39,10 +64,10 @@ func eventCounts(n [kvindex.NumStatus]uint64) metrics.EventCounts {
 	return metrics.EventCounts{n[kvindex.OK], n[kvindex.ParentNotFound], n[kvindex.BlockNotFound], n[kvindex.Invalid]}
 }
 
-// label is the model label of a pool's series. The usual group goes without
-// saying.
+// label is the model label of a pool's series. The usual group goes without saying,
+// unless the model could be taken for one with a group.
 func (p *pool) label() string {
-	if p.key.group == defaultGroup {
+	if p.key.group == defaultGroup && !strings.Contains(p.key.model, ":") {
 		return p.key.model
 	}
 	return p.key.String()

@@ -8,10 +8,12 @@ import (
 	"mime"
 	"net/http"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -60,7 +62,17 @@ func (d document) check(schema, v any, path string) (problems []string) {
 	members, isObject := v.(object)
 	for keyword, arg := range s {
 		switch keyword {
-		case "description", "examples", "default", "format", "minLength", "maxLength":
+		case "description", "examples", "default", "format":
+		case "minLength", "maxLength":
+			text, ok := v.(string)
+			bound, _ := arg.(json.Number).Int64()
+			if n := int64(utf8.RuneCountInString(text)); ok && (keyword == "minLength" && n < bound || keyword == "maxLength" && n > bound) {
+				bad("%d characters are beyond the %s %v", n, keyword, bound)
+			}
+		case "pattern":
+			if text, ok := v.(string); ok && !regexp.MustCompile(arg.(string)).MatchString(text) {
+				bad("%q does not match %v", text, arg)
+			}
 		case "type":
 			if !slices.ContainsFunc(alternatives(arg), func(t any) bool { return typeIs(t.(string), v) }) {
 				bad("got %v, want %v", v, arg)
@@ -79,9 +91,10 @@ func (d document) check(schema, v any, path string) (problems []string) {
 			if err == nil && (keyword == "minimum" && n < bound || keyword == "maximum" && n > bound) {
 				bad("%s is beyond the %s %v", number, keyword, bound)
 			}
-		case "minItems":
-			if want, _ := arg.(json.Number).Int64(); list != nil && len(list) < int(want) {
-				bad("%d items, want %d", len(list), want)
+		case "minItems", "maxItems":
+			want, _ := arg.(json.Number).Int64()
+			if n := int64(len(list)); list != nil && (keyword == "minItems" && n < want || keyword == "maxItems" && n > want) {
+				bad("%d items, want %s %d", n, keyword, want)
 			}
 		case "items":
 			for i, e := range list {
@@ -219,6 +232,52 @@ func TestOpenAPIReferences(t *testing.T) {
 	}
 	if len(used) > 0 {
 		t.Errorf("references lead nowhere: %v", slices.Sorted(maps.Keys(used)))
+	}
+}
+
+// What the schemas refuse is refused, and the next best is not.
+func TestOpenAPILimits(t *testing.T) {
+	d := readDocument(t)
+	r := newRig(t, Config{})
+	r.must(t, "/register", registered)
+	schemas := d.root["components"].(object)["schemas"].(object)
+	plane := schemas["PlaneQuery"].(object)["anyOf"].([]any)[1].(object)["properties"].(object)["FindMatchesHashed"]
+	for _, schema := range []any{schemas["HashQuery"], schemas["Decision"], plane} {
+		hashes := schema.(object)["properties"].(object)["block_hashes"].(object)
+		if got := fmt.Sprint(hashes["maxItems"]); got != strconv.Itoa(maxHashes) {
+			t.Errorf("at most %s hashes, want %d", got, maxHashes)
+		}
+	}
+	name := func(n int) string { return strings.Repeat("x", n) }
+	event := func(hash string) string {
+		return `{"worker_id":1,"event":{"event_id":1,"data":{"stored":{"parent_hash":` + hash + `,"blocks":[{"block_hash":-2,"tokens_hash":` + hash + `}]}}}}`
+	}
+	const lowest, highest = "-9223372036854775808", "18446744073709551615"
+	for _, row := range []struct {
+		path, body string
+		fine       bool
+	}{
+		{"/register", `{"instance_id":2,"block_size":16,"model_name":"` + name(maxName) + `"}`, true},
+		{"/register", `{"instance_id":2,"block_size":16,"model_name":"` + name(maxName+1) + `"}`, false},
+		{"/register", `{"instance_id":2,"block_size":16,"model_name":""}`, false},
+		{"/register", `{"instance_id":2,"block_size":16,"model_name":"a:b","routing_group":"` + name(maxName) + `"}`, true},
+		{"/register", `{"instance_id":2,"block_size":16,"model_name":"m","routing_group":"` + name(maxName+1) + `"}`, false},
+		{"/register", `{"instance_id":2,"block_size":16,"model_name":"m","routing_group":"a:b"}`, false},
+		{"/query_by_hash", `{"model_name":"m","block_hashes":[` + lowest + "," + highest + `]}`, true},
+		{"/kv_indexer_query?model_name=m", `{"FindMatchesHashed":{"block_hashes":[` + lowest + `]}}`, true},
+		{"/restore", `{"n:default":{"block_size":16,"events":[` + event(lowest) + "," + event(highest) + `]}}`, true},
+		{"/restore", `{"n":{"block_size":16,"events":[],"routing_group":"a:b"}}`, false},
+		{"/restore", `{"n":{"block_size":16,"events":[],"model_name":"` + name(maxName+1) + `"}}`, false},
+	} {
+		path, _, _ := strings.Cut(row.path, "?")
+		op := d.root["paths"].(object)[path].(object)["post"].(object)
+		schema := op["requestBody"].(object)["content"].(object)["application/json"].(object)["schema"]
+		if problems := d.check(schema, parse(t, []byte(row.body)), "$"); (len(problems) == 0) != row.fine {
+			t.Errorf("%s %.100s: by the schema it has the problems %.300q", path, row.body, problems)
+		}
+		if status, out := r.post(t, row.path, row.body); status/100 == 2 != row.fine {
+			t.Errorf("%s %.100s: status %d: %.300s", path, row.body, status, out)
+		}
 	}
 }
 

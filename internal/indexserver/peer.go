@@ -16,7 +16,7 @@ const firstByte = 10 * time.Second
 
 // OpenDump asks another server for its dump. The URL is that of the server, or of a
 // dump. It waits ten seconds for the answer to begin, and reads fail when nothing
-// comes for half a minute. The caller closes what it returns.
+// comes for half a minute, or too little for longer. The caller closes what it returns.
 func OpenDump(ctx context.Context, server string) (io.ReadCloser, error) {
 	u, err := url.Parse(server)
 	if err != nil {
@@ -60,15 +60,25 @@ type remoteDump struct {
 	alarm  *time.Timer
 	from   string
 	begun  bool
+	pace   pace
 }
 
 // Read reads the dump.
 func (d *remoteDump) Read(b []byte) (int, error) {
+	now := time.Now()
 	if d.begun { // until then the time for the first byte runs
-		d.alarm = time.AfterFunc(stall, func() { d.cancel(fmt.Errorf("%s: nothing came for %s", d.from, stall)) })
+		left := d.pace.left()
+		d.alarm = time.AfterFunc(left, func() {
+			if left < stall {
+				d.cancel(fmt.Errorf("%s: less came than %d bytes a second", d.from, minRate))
+			} else {
+				d.cancel(fmt.Errorf("%s: nothing came for %s", d.from, stall))
+			}
+		})
 	}
 	n, err := d.body.Read(b)
 	d.alarm.Stop()
+	d.pace.count(n, now)
 	d.begun = true
 	if err != nil && err != io.EOF {
 		if cause := context.Cause(d.ctx); cause != nil {

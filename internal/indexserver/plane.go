@@ -13,8 +13,8 @@ import (
 // Counts are in blocks. The model comes with the URL, and may be left out where
 // there is only one.
 func (s *Server) planeQuery(w http.ResponseWriter, r *http.Request) error {
-	body, release, err := s.readBody(w, r, jsonForm)
-	defer release()
+	body, held, err := s.readBody(w, r, jsonForm)
+	defer held.release()
 	if err != nil {
 		return err
 	}
@@ -26,21 +26,21 @@ func (s *Server) planeQuery(w http.ResponseWriter, r *http.Request) error {
 		if word != "DumpTree" {
 			return fail(http.StatusBadRequest, `expected "DumpTree" or an object, got %s`, shortQuote(word))
 		}
-		release()
+		held.release()
 		return s.planeDump(w, p)
 	}
-	f, err := parseForm(body)
+	f, err := parseForm(body, held)
 	if err != nil {
 		return err
 	}
 	var prompt []kv.Block
 	switch hashed, byToken := f.o.Get("FindMatchesHashed"), f.o.Get("FindMatchesTokens"); {
 	case hashed != nil && byToken == nil:
-		if f, err = inner(hashed, "FindMatchesHashed"); err == nil {
+		if f, err = inner(hashed, "FindMatchesHashed", held); err == nil {
 			prompt = f.hashes("block_hashes")
 		}
 	case byToken != nil && hashed == nil:
-		if f, err = inner(byToken, "FindMatchesTokens"); err == nil {
+		if f, err = inner(byToken, "FindMatchesTokens", held); err == nil {
 			prompt = f.prompt("tokens", p.blockSize)
 		}
 	default:
@@ -79,11 +79,11 @@ func (s *Server) planeQuery(w http.ResponseWriter, r *http.Request) error {
 }
 
 // inner reads the fields of a question.
-func inner(v openai.Value, name string) (*form, error) {
+func inner(v openai.Value, name string, held *held) (*form, error) {
 	if v.Kind() != '{' {
 		return nil, invalid(name, "expected an object, got %s", v.TypeName())
 	}
-	return parseForm(v)
+	return parseForm(v, held)
 }
 
 // addressed returns the pool that the URL names.

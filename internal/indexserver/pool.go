@@ -2,6 +2,8 @@ package indexserver
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -54,7 +56,7 @@ type pool struct {
 	index     *kvindex.Index
 	uses      *kvindex.Uses // nil where nobody asks for frequencies
 	unwatch   func()
-	malformed atomic.Uint64 // events that could not be read
+	skipped   map[string]*atomic.Uint64 // events, by each of skipReasons
 
 	// Guarded by Server.mu:
 	ranks   map[kv.Source]*rank
@@ -178,13 +180,16 @@ func (s *Server) ensure(all ...wanted) error {
 
 func (s *Server) newPool(key poolKey, blockSize int) *pool {
 	p := &pool{
-		key: key, blockSize: blockSize, index: kvindex.New(s.cfg.Index),
+		key: key, blockSize: blockSize, index: kvindex.New(s.cfg.Index), skipped: make(map[string]*atomic.Uint64),
 		ranks: make(map[kv.Source]*rank), workers: make(map[kv.WorkerID]int),
+	}
+	for _, reason := range skipReasons {
+		p.skipped[reason] = new(atomic.Uint64)
 	}
 	if s.cfg.FrequencyWindow > 0 {
 		p.uses = kvindex.NewUses(s.cfg.FrequencyWindow)
 	}
-	p.index.Expire(time.Now()) // tells it the time
+	p.index.Tell(time.Now())
 	p.unwatch = s.watch(p)
 	return p
 }
@@ -223,21 +228,53 @@ func (s *Server) drop(r *rank) (last bool) {
 	return last
 }
 
+// maxUnannounced bounds the ranks of a worker that are registered along with it.
+const maxUnannounced = 1024
+
+// The reasons for which there is no rank.
+var (
+	errUnregistered = errors.New("the worker is not registered")
+	errTooManyRanks = errors.New("there are too many ranks")
+)
+
 // lookup returns the rank that an event or a decision is about. A rank that is not
-// known itself is registered along with its worker.
-func (s *Server) lookup(p *pool, src kv.Source) *rank {
+// known itself is registered along with its worker, if there is room for it.
+// Otherwise the error is errUnregistered or errTooManyRanks.
+func (s *Server) lookup(p *pool, src kv.Source) (*rank, error) {
 	s.mu.RLock()
-	r, worker := p.ranks[src], p.workers[src.Worker] > 0
+	r, known := p.ranks[src], p.workers[src.Worker]
+	full := s.ranks >= s.cfg.MaxRanks
 	s.mu.RUnlock()
-	if r != nil || !worker {
-		return r
+	switch {
+	case r != nil:
+		return r, nil
+	case known == 0:
+		return nil, errUnregistered
+	case known >= maxUnannounced || full:
+		return nil, errTooManyRanks
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if r = p.ranks[src]; r != nil || p.workers[src.Worker] == 0 || s.ranks >= s.cfg.MaxRanks {
-		return r
+	switch known := p.workers[src.Worker]; {
+	case p.ranks[src] != nil:
+		return p.ranks[src], nil
+	case known == 0:
+		return nil, errUnregistered
+	case known >= maxUnannounced || s.ranks >= s.cfg.MaxRanks:
+		return nil, errTooManyRanks
 	}
 	r = s.add(p, src)
 	s.count()
-	return r
+	return r, nil
+}
+
+// refusal is an error of lookup as the client sees it, whose field names the worker.
+func (s *Server) refusal(err error, field string, p *pool, src kv.Source) *failure {
+	if err == errTooManyRanks {
+		return &failure{status: http.StatusServiceUnavailable, field: "dp_rank", err: err, message: fmt.Sprintf(
+			"there is no room for rank %d of worker %d: it is not registered itself, and the limits are %d ranks of a worker and %d in all",
+			src.Rank, src.Worker, maxUnannounced, s.cfg.MaxRanks)}
+	}
+	return &failure{status: http.StatusNotFound, field: field, err: err,
+		message: fmt.Sprintf("worker %d is not registered for model %s", src.Worker, quoted(p.key))}
 }

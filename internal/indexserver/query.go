@@ -1,6 +1,7 @@
 package indexserver
 
 import (
+	"bytes"
 	"net/http"
 	"strconv"
 	"time"
@@ -12,8 +13,8 @@ import (
 
 // query answers how many tokens of a prompt each worker holds.
 func (s *Server) query(w http.ResponseWriter, r *http.Request) error {
-	f, release, err := s.readForm(w, r)
-	defer release()
+	f, held, err := s.readForm(w, r)
+	defer held.release()
 	if err != nil {
 		return err
 	}
@@ -26,8 +27,8 @@ func (s *Server) query(w http.ResponseWriter, r *http.Request) error {
 
 // queryByHash is query for who has hashed the prompt already.
 func (s *Server) queryByHash(w http.ResponseWriter, r *http.Request) error {
-	f, release, err := s.readForm(w, r)
-	defer release()
+	f, held, err := s.readForm(w, r)
+	defer held.release()
 	if err != nil {
 		return err
 	}
@@ -41,8 +42,8 @@ func (s *Server) queryByHash(w http.ResponseWriter, r *http.Request) error {
 
 // route takes in that a prompt was sent to a rank, which will soon hold it.
 func (s *Server) route(w http.ResponseWriter, r *http.Request) error {
-	f, release, err := s.readForm(w, r)
-	defer release()
+	f, held, err := s.readForm(w, r)
+	defer held.release()
 	if err != nil {
 		return err
 	}
@@ -64,10 +65,12 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) error {
 	if f.err != nil {
 		return f.err
 	}
-	rk := s.lookup(p, src)
-	if rk == nil || !rk.route(time.Now(), prompt) {
-		return &failure{status: http.StatusNotFound, field: "instance_id",
-			message: "worker " + strconv.FormatUint(uint64(src.Worker), 10) + " is not registered for model " + quoted(p.key)}
+	rk, err := s.lookup(p, src)
+	if err == nil && !rk.route(time.Now(), prompt) {
+		err = errUnregistered
+	}
+	if err != nil {
+		return s.refusal(err, "instance_id", p, src)
 	}
 	reply(w, http.StatusOK, statusBody{"ok"})
 	return nil
@@ -100,27 +103,20 @@ func (f *form) refuseSalt() {
 	}
 }
 
-// prompt returns the blocks of the prompt whose tokens are in a field, under the
-// adapter, salt and objects beside it.
-func (f *form) prompt(field string, blockSize int) []kv.Block {
-	ids := f.tokens(field)
-	seed := kv.HashSeed(f.text("lora_name"), f.text("cache_salt"))
-	blocks := len(ids) / blockSize
-	objects := f.objects("block_mm_infos", blocks)
-	if f.err != nil {
-		return nil
-	}
-	return kv.AppendBlocksMM(make([]kv.Block, 0, blocks), seed, ids, blockSize, objects)
-}
-
 // objects returns the images and the like in the first blocks of a prompt.
 func (f *form) objects(field string, blocks int) [][]kv.MMObject {
 	if !f.has(field) {
 		return nil
 	}
-	var out [][]kv.MMObject
-	each(f, field, f.array(field), func(path string, info openai.Value) bool {
-		var in []kv.MMObject
+	v := f.array(field)
+	most := len(v)/len(`{"mm_hash":0}`) + 1
+	infos := min(blocks, bytes.Count(v, []byte{','})) + 1
+	if !f.take((most + infos) * objectBytes) {
+		return nil
+	}
+	out, all := make([][]kv.MMObject, 0, infos), make([]kv.MMObject, 0, most)
+	each(f, field, v, func(path string, info openai.Value) bool {
+		begin := len(all)
 		if info.Present() {
 			inner := f.member(path, info, "mm_objects")
 			each(f, path+".mm_objects", inner, func(path string, object openai.Value) bool {
@@ -129,11 +125,11 @@ func (f *form) objects(field string, blocks int) [][]kv.MMObject {
 				if !ok {
 					f.fail(path+".mm_hash", "expected a whole number of 64 bits")
 				}
-				in = append(in, kv.MMObject{Hash: kv.MMHash(h)})
+				all = append(all, kv.MMObject{Hash: kv.MMHash(h)})
 				return f.err == nil
 			})
 		}
-		out = append(out, in)
+		out = append(out, all[begin:])
 		return f.err == nil && len(out) < blocks
 	})
 	return out
@@ -161,7 +157,7 @@ func each(f *form, path string, v openai.Value, yield func(path string, element 
 	i := 0
 	err := v.Elements(func(e openai.Value) bool {
 		i++
-		return yield(path+"["+strconv.Itoa(i-1)+"]", e)
+		return yield(path+element(i-1), e)
 	})
 	if err != nil {
 		f.fail(path, "expected an array, got %s", v.TypeName())

@@ -17,8 +17,8 @@ type statusBody struct {
 
 // register announces a rank. Doing it again changes nothing.
 func (s *Server) register(w http.ResponseWriter, r *http.Request) error {
-	f, release, err := s.readForm(w, r)
-	defer release()
+	f, held, err := s.readForm(w, r)
+	defer held.release()
 	if err != nil {
 		return err
 	}
@@ -47,14 +47,13 @@ func (s *Server) register(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// checkEndpoint refuses the address of an event socket.
+// checkEndpoint refuses the address of an event socket, and other text, too.
 func checkEndpoint(field, address string) error {
 	if address == "" {
 		return nil
 	}
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "tcp" && u.Scheme != "ipc" {
-		// A wildcard host has no place in a URL, and is none to connect to either.
 		return invalid(field, "expected nothing, or the address of an event socket such as tcp://10.0.0.7:5557, got %s", shortQuote(address))
 	}
 	return &failure{status: http.StatusNotImplemented, field: field,
@@ -63,8 +62,8 @@ func checkEndpoint(field, address string) error {
 
 // unregister takes ranks and their blocks away.
 func (s *Server) unregister(w http.ResponseWriter, r *http.Request) error {
-	f, release, err := s.readForm(w, r)
-	defer release()
+	f, held, err := s.readForm(w, r)
+	defer held.release()
 	if err != nil {
 		return err
 	}

@@ -29,9 +29,14 @@ func (s *Server) restore(w http.ResponseWriter, r *http.Request) error {
 	if r.ContentLength > s.cfg.MaxRestore {
 		return tooLarge(s.cfg.MaxRestore)
 	}
+	finish, err := s.transfer()
+	if err != nil {
+		return err
+	}
+	defer finish()
 	control := http.NewResponseController(w)
 	body := http.MaxBytesReader(w, r.Body, s.cfg.MaxRestore)
-	done, err := s.Restore(patient{body, control})
+	done, err := s.Restore(&patient{r: body, control: control})
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
@@ -65,13 +70,13 @@ func (s *Server) Restore(r io.Reader) (Restored, error) {
 	}
 	var done Restored
 	for _, st := range staged {
-		done.Models++
 		p, err := s.find(st.key)
-		if err != nil { // unregistered meanwhile
+		if err != nil || len(st.marks) == 0 { // unregistered meanwhile, or nothing
 			continue
 		}
+		done.Models++
 		for _, src := range st.ranks() {
-			if r := s.lookup(p, src); r != nil {
+			if r, err := s.lookup(p, src); err == nil {
 				done.Ranks++
 				done.Blocks += r.restore(st.index, st.marks[src])
 			}
@@ -102,7 +107,7 @@ func (r *rank) restore(from *kvindex.Index, m mark) int {
 		r.pool.index.RemoveRank(r.src)
 		return 0
 	}
-	r.pool.index.Expire(time.Now()) // tells it the time that the blocks begin with
+	r.pool.index.Tell(time.Now()) // the blocks begin with it
 	err := r.pool.index.Restore(r.src, m.Epoch, last, func(yield func(*kv.Event, error) bool) {
 		for ev := range copied.All() {
 			if !yield(ev, nil) {
@@ -138,7 +143,7 @@ func (st *staged) see(m mark) error {
 }
 
 // maxValue bounds the bytes of one event in a dump.
-const maxValue = 64 << 20
+const maxValue = 16 << 20
 
 // stage reads a dump.
 func (s *Server) stage(r io.Reader) ([]*staged, error) {
@@ -148,13 +153,13 @@ func (s *Server) stage(r io.Reader) ([]*staged, error) {
 	err := v.object(func(name string) error {
 		st, err := s.stagePool(v, name)
 		if err != nil {
-			return fmt.Errorf("%s: %w", shortQuote(name), err)
+			return at(shortQuote(name), err)
 		}
 		if seen[st.key] {
-			return fmt.Errorf("%s: expected each model and group once", shortQuote(name))
+			return invalid(shortQuote(name), "expected each model and group once")
 		}
 		if len(all) == maxPools {
-			return fmt.Errorf("%s: expected at most %d models and groups", shortQuote(name), maxPools)
+			return invalid(shortQuote(name), "expected at most %d models and groups", maxPools)
 		}
 		seen[st.key] = true
 		all = append(all, st)
@@ -163,10 +168,11 @@ func (s *Server) stage(r io.Reader) ([]*staged, error) {
 	if err == nil {
 		err = v.finish()
 	}
-	if err != nil {
-		return nil, &failure{status: http.StatusBadRequest, message: err.Error(), err: err}
+	var f *failure
+	if err != nil && !errors.As(err, &f) {
+		err = &failure{status: http.StatusBadRequest, message: err.Error(), err: err}
 	}
-	return all, nil
+	return all, err
 }
 
 // stagePool reads the member of one index. A key alone names the model and group
@@ -199,9 +205,9 @@ func (s *Server) stagePool(v *values, name string) (*staged, error) {
 
 // set reads a member that is one value.
 func (st *staged) set(field string, raw []byte) error {
-	f, err := parseForm(fmt.Appendf(nil, `{%s:%s}`, quoteJSON(field), raw))
+	f, err := parseForm(fmt.Appendf(nil, `{%s:%s}`, quoteJSON(field), raw), nil)
 	if err != nil {
-		return fmt.Errorf("%s: expected a value, got %s", shortQuote(field), shown(raw))
+		return invalid(shortQuote(field), "expected a value, got %s", shown(raw))
 	}
 	switch field {
 	case "model_name":
@@ -237,25 +243,26 @@ func (st *staged) readEvents(v *values) error {
 		return st.index.Apply(b)
 	})
 	if err != nil {
-		return fmt.Errorf("events[%d]: %w", n, err)
+		return at("events"+element(n), err)
 	}
 	for kind, ends := range st.index.Stats().Applied {
 		if ends[kvindex.Invalid] > 0 {
-			return fmt.Errorf("events: expected none that contradicts itself, got %d %v", ends[kvindex.Invalid], kv.Kind(kind))
+			return invalid("events", "expected none that contradicts itself, got %d %v", ends[kvindex.Invalid], kv.Kind(kind))
 		}
 	}
 	return nil
 }
 
 func (st *staged) readMarks(v *values) error {
-	return v.array(func() error {
+	n := 0
+	err := v.array(func() error {
 		raw, err := v.value()
 		if err != nil {
 			return err
 		}
-		f, err := parseForm(raw)
+		f, err := parseForm(raw, nil)
 		if err != nil {
-			return fmt.Errorf("ranks: %w", err)
+			return err
 		}
 		m := mark{
 			Worker: kv.WorkerID(f.uint("worker_id", math.MaxUint64, 0)),
@@ -270,8 +277,13 @@ func (st *staged) readMarks(v *values) error {
 			f.fail("worker_id", "expected a worker, 0 is none")
 		}
 		if f.err != nil {
-			return fmt.Errorf("ranks: %w", f.err)
+			return f.err
 		}
+		n++
 		return st.see(m)
 	})
+	if err != nil {
+		return at("ranks"+element(n), err)
+	}
+	return nil
 }

@@ -3,6 +3,7 @@ package indexserver
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -52,7 +53,11 @@ func fill(s *Server, key poolKey, ranks, total int) [][]kv.Block {
 			prompt = append(prompt, b)
 		}
 		src := want.ranks[int(id/4)%ranks] // a few in a row, so that they share
-		if v, _ := s.lookup(p, src).apply(&kv.Batch{Source: src, Seq: id, Events: []kv.Event{{Kind: kv.Stored, Blocks: prompt}}}, nil, nil); v != taken {
+		r, err := s.lookup(p, src)
+		if err != nil {
+			panic(err)
+		}
+		if v, _ := r.apply(time.Now(), &kv.Batch{Source: src, Seq: id, Events: []kv.Event{{Kind: kv.Stored, Blocks: prompt}}}, nil, nil); v != taken {
 			panic("not taken in")
 		}
 		n += len(prompt) - shared
@@ -193,6 +198,17 @@ func TestRestoreForeign(t *testing.T) {
 	same(t, `{"applied":1,"stale":0,"missed":0,"skipped":{}}`, r.must(t, "/events", stored(2, 0, 0, kv.Device, b)))
 }
 
+// An index that nobody is in is no index.
+func TestRestoreNobody(t *testing.T) {
+	r := newRig(t, Config{})
+	same(t, `{"models":0,"ranks":0,"blocks":0}`, r.must(t, "/restore", `{"m:default":{"block_size":16,"events":[]}}`))
+	if got := r.get(t, "/dump"); got != "{}\n" {
+		t.Errorf("there is %s", got)
+	}
+	r.must(t, "/register", registered)
+	same(t, `{"models":0,"ranks":0,"blocks":0}`, r.must(t, "/restore", `{"m:default":{"block_size":16,"events":[]}}`))
+}
+
 // What is in a dump replaces; what is not, stays.
 func TestRestoreReplaces(t *testing.T) {
 	r := newFilled(t, Config{})
@@ -210,34 +226,39 @@ func TestRestoreErrors(t *testing.T) {
 	for _, row := range []struct {
 		name, body string
 		status     int
+		field      string
 		want       string
 	}{
-		{"nothing", ``, 400, "EOF"},
-		{"a word", `true`, 400, "byte 0"},
-		{"an array", `[]`, 400, "byte 0"},
-		{"cut off", `{"m:default":{"block_size":16,"events":[` + good + `,`, 400, "EOF"},
-		{"cut off in an event", `{"m:default":{"block_size":16,"events":[` + good[:30], 400, "EOF"},
-		{"text behind it", `{} {}`, 400, "byte 3"},
-		{"no comma", `{"m:default":{"block_size":16,"events":[` + good + good + `]}}`, 400, "byte"},
-		{"trailing comma", `{"m:default":{"block_size":16,},}`, 400, "byte 30"},
-		{"key without quotes", `{m:1}`, 400, "a key"},
-		{"no colon", `{"m" {}}`, 400, "byte 5"},
-		{"no block size", `{"m:default":{"events":[]}}`, 400, "block_size"},
-		{"bad block size", `{"m:default":{"block_size":"16"}}`, 400, "block_size"},
-		{"another block size", `{"other:default":{"block_size":8,"events":[` + good + `]},"m:default":{"block_size":32,"events":[` + good + `]}}`, 409, "16 tokens"},
-		{"no model", `{":default":{"block_size":16}}`, 400, "model_name"},
-		{"bad name", `{"m:default":{"model_name":7,"block_size":16}}`, 400, "model_name"},
-		{"group with a colon", `{"m:default":{"routing_group":"a:b","block_size":16}}`, 400, "routing_group"},
-		{"twice", `{"m:default":{"block_size":16},"m:default":{"block_size":16}}`, 400, "once"},
-		{"bad event", `{"m:default":{"block_size":16,"events":[` + good + `,{"worker_id":0}]}}`, 400, "events[1]"},
-		{"event that is none", `{"m:default":{"block_size":16,"events":[7]}}`, 400, "events[0]"},
-		{"event that contradicts itself", `{"m:default":{"block_size":16,"events":[` + double + `]}}`, 400, "contradicts"},
-		{"bad mark", `{"m:default":{"block_size":16,"ranks":[{"worker_id":1,"last_event_id":-1}]}}`, 400, "last_event_id"},
-		{"mark of nobody", `{"m:default":{"block_size":16,"ranks":[{}]}}`, 400, "worker_id"},
-		{"bad word", `{"m:default":{"block_size":16,"other":nul}}`, 400, "other"},
-		{"ranks without end", `{"m:default":{"block_size":16,"events":[` + strings.Join([]string{stored(1, 0, 0, 0, nil), stored(1, 1, 0, 0, nil), stored(1, 2, 0, 0, nil), stored(1, 3, 0, 0, nil), stored(1, 4, 0, 0, nil)}, ",") + `]}}`, 400, "at most 4 ranks"},
-		{"models without end", `{` + strings.Repeat(`"%:default":{"block_size":16},`, maxPools) + `"m:default":{"block_size":16}}`, 400, "at most 1024"},
-		{"too many ranks", `{"m:default":{"block_size":16,"ranks":[{"worker_id":1},{"worker_id":2},{"worker_id":3},{"worker_id":4}]}}`, 503, "limit"},
+		{"nothing", ``, 400, ``, "EOF"},
+		{"a word", `true`, 400, ``, "byte 0"},
+		{"an array", `[]`, 400, ``, "byte 0"},
+		{"cut off", `{"m:default":{"block_size":16,"events":[` + good + `,`, 400, `"m:default".events[1]`, "EOF"},
+		{"cut off in an event", `{"m:default":{"block_size":16,"events":[` + good[:30], 400, `"m:default".events[0]`, "EOF"},
+		{"text behind it", `{} {}`, 400, ``, "byte 3"},
+		{"no comma", `{"m:default":{"block_size":16,"events":[` + good + good + `]}}`, 400, `"m:default".events[1]`, "byte"},
+		{"trailing comma", `{"m:default":{"block_size":16,},}`, 400, `"m:default"`, "byte 30"},
+		{"key without quotes", `{m:1}`, 400, ``, "a key"},
+		{"no colon", `{"m" {}}`, 400, ``, "byte 5"},
+		{"no block size", `{"m:default":{"events":[]}}`, 400, `"m:default".block_size`, "block_size"},
+		{"bad block size", `{"m:default":{"block_size":"16"}}`, 400, `"m:default".block_size`, "block_size"},
+		{"another block size", `{"other:default":{"block_size":8,"events":[` + good + `]},"m:default":{"block_size":32,"events":[` + good + `]}}`, 409, `block_size`, "16 tokens"},
+		{"no model", `{":default":{"block_size":16}}`, 400, `":default".model_name`, "model_name"},
+		{"bad name", `{"m:default":{"model_name":7,"block_size":16}}`, 400, `"m:default".model_name`, "model_name"},
+		{"group with a colon", `{"m:default":{"routing_group":"a:b","block_size":16}}`, 400, `"m:default".routing_group`, "routing_group"},
+		{"half a character", `{"\ud800:default":{"block_size":16}}`, 400, ``, "a key"},
+		{"bytes that are no character", "{\"\xff:default\":{\"block_size\":16}}", 400, ``, "a key"},
+		{"half a character in a name", `{"m:default":{"block_size":16,"model_name":"\ud800"}}`, 400, `"m:default".model_name`, "Unicode"},
+		{"mark that is none", `{"m:default":{"block_size":16,"ranks":[7]}}`, 400, `"m:default".ranks[0]`, "an object"},
+		{"twice", `{"m:default":{"block_size":16},"m:default":{"block_size":16}}`, 400, `"m:default"`, "once"},
+		{"bad event", `{"m:default":{"block_size":16,"events":[` + good + `,{"worker_id":0}]}}`, 400, `"m:default".events[1]`, "events[1]"},
+		{"event that is none", `{"m:default":{"block_size":16,"events":[7]}}`, 400, `"m:default".events[0]`, "events[0]"},
+		{"event that contradicts itself", `{"m:default":{"block_size":16,"events":[` + double + `]}}`, 400, `"m:default".events`, "contradicts"},
+		{"bad mark", `{"m:default":{"block_size":16,"ranks":[{"worker_id":1,"last_event_id":-1}]}}`, 400, `"m:default".ranks[0].last_event_id`, "last_event_id"},
+		{"mark of nobody", `{"m:default":{"block_size":16,"ranks":[{"worker_id":1},{}]}}`, 400, `"m:default".ranks[1].worker_id`, "worker_id"},
+		{"bad word", `{"m:default":{"block_size":16,"other":nul}}`, 400, `"m:default"."other"`, "other"},
+		{"ranks without end", `{"m:default":{"block_size":16,"events":[` + strings.Join([]string{stored(1, 0, 0, 0, nil), stored(1, 1, 0, 0, nil), stored(1, 2, 0, 0, nil), stored(1, 3, 0, 0, nil), stored(1, 4, 0, 0, nil)}, ",") + `]}}`, 400, `"m:default".events[4]`, "at most 4 ranks"},
+		{"models without end", `{` + strings.Repeat(`"%:default":{"block_size":16},`, maxPools) + `"m:default":{"block_size":16}}`, 400, `"m:default"`, "at most 1024"},
+		{"too many ranks", `{"m:default":{"block_size":16,"ranks":[{"worker_id":1},{"worker_id":2},{"worker_id":3},{"worker_id":4}]}}`, 503, ``, "limit"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			r := newFilled(t, Config{MaxRanks: 4})
@@ -246,8 +267,12 @@ func TestRestoreErrors(t *testing.T) {
 			}
 			before := r.get(t, "/dump")
 			status, out := r.post(t, "/restore", row.body)
-			if status != row.status || !strings.Contains(out, row.want) {
-				t.Errorf("status %d: %s; want %d with %q", status, out, row.status, row.want)
+			var e errorBody
+			if err := json.Unmarshal([]byte(out), &e); err != nil {
+				t.Fatal(err)
+			}
+			if status != row.status || e.Error.Field != row.field || !strings.Contains(e.Error.Message, row.want) {
+				t.Errorf("status %d, field %s: %s; want %d, field %s, and %q", status, e.Error.Field, e.Error.Message, row.status, row.field, row.want)
 			}
 			if diff := cmp.Diff(sortedLines(before), sortedLines(r.get(t, "/dump"))); diff != "" {
 				t.Errorf("something has changed (-before +after):\n%s", diff)

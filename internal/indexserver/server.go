@@ -25,7 +25,8 @@ type Config struct {
 	// MaxBody is the bytes of one body; 0 means 8 MiB. MaxRestore is the same for
 	// POST /restore, whose body is not held in memory; 0 means 16 GiB.
 	MaxBody, MaxRestore int64
-	// MaxHeld is the bytes of all bodies held in memory at a time; 0 means 512 MiB.
+	// MaxHeld is the bytes of all bodies held in memory at a time, and of what is
+	// made of them, about; 0 means 512 MiB.
 	MaxHeld int64
 	// MaxRanks bounds the ranks registered for all models; 0 means 65536.
 	MaxRanks int
@@ -57,7 +58,9 @@ type Server struct {
 	service *metrics.IndexService
 	routes  map[string]route
 	origins *http.CrossOriginProtection
-	held    atomic.Int64 // bytes of bodies in memory
+	held    atomic.Int64 // bytes of bodies in memory, and of what is made of them
+	// transfers has an element for each dump and restore under way.
+	transfers chan struct{}
 
 	mu     sync.RWMutex // nobody waits for a rank's lock with it
 	pools  map[poolKey]*pool
@@ -85,6 +88,8 @@ func New(cfg Config) *Server {
 		metrics: cfg.Metrics,
 		pools:   make(map[poolKey]*pool),
 		origins: http.NewCrossOriginProtection(),
+
+		transfers: make(chan struct{}, maxTransfers),
 	}
 	s.service = s.metrics.IndexService()
 	s.routes = s.routeTable()
@@ -101,7 +106,6 @@ type route struct {
 }
 
 func (s *Server) routeTable() map[string]route {
-	exposition := s.metrics.Handler()
 	return map[string]route{
 		"/register":         {http.MethodPost, s.register},
 		"/unregister":       {http.MethodPost, s.unregister},
@@ -115,10 +119,7 @@ func (s *Server) routeTable() map[string]route {
 		"/restore":          {http.MethodPost, s.restore},
 		"/health":           {http.MethodGet, s.health},
 		"/openapi.json":     {http.MethodGet, describe},
-		"/metrics": {http.MethodGet, func(w http.ResponseWriter, r *http.Request) error {
-			exposition.ServeHTTP(w, r)
-			return nil
-		}},
+		"/metrics":          {http.MethodGet, s.scrape(s.metrics.Handler())},
 	}
 }
 

@@ -232,10 +232,17 @@ func TestHealthAndMetrics(t *testing.T) {
 	r := newFilled(t, Config{Version: "v1"})
 	same(t, `{"status":"healthy","version":"v1","models":1,"ranks":2,"blocks":6}`, r.get(t, "/health"))
 	r.post(t, "/query", `{`)
+	r.must(t, "/register", `{"instance_id":2,"model_name":"m","block_size":16}`)
+	r.must(t, "/events?model_name=m", stored(9, 0, 0, kv.Device, blocks(16))+stored(9, 0, 0, kv.Device, blocks(16))+"{}")
 	got := r.get(t, "/metrics")
 	for _, want := range []string{
 		`dynamo_kvindexer_models 1`,
-		`dynamo_kvindexer_workers 1`,
+		`dynamo_kvindexer_workers 2`,
+		`dynamo_kvindexer_listeners{status="active"} 2`,
+		`dynamo_kvindexer_listeners{status="pending"} 1`,
+		`dynamo_kvindexer_listeners{status="paused"} 0`,
+		`stator_kv_events_skipped_total{model="m",reason="malformed"} 1`,
+		`stator_kv_events_skipped_total{model="m",reason="not_registered"} 2`,
 		`dynamo_kvindexer_requests_total{endpoint="/query",method="POST"} 1`,
 		`dynamo_kvindexer_errors_total{endpoint="/query",status_class="4xx"} 1`,
 		`dynamo_component_kv_cache_events_applied{event_type="stored",status="ok"} 3`,
@@ -245,6 +252,21 @@ func TestHealthAndMetrics(t *testing.T) {
 		if !strings.Contains(got, want+"\n") {
 			t.Errorf("metrics lack %s", want)
 		}
+	}
+}
+
+// The series of two indexes are never taken for those of one.
+func TestMetricLabels(t *testing.T) {
+	seen := map[string]poolKey{}
+	for _, key := range []poolKey{{"m", defaultGroup}, {"m", "g"}, {"m:g", defaultGroup}, {"m:g", "g"}, {"m:default", defaultGroup}, {"m:default", "default2"}} {
+		label := (&pool{key: key}).label()
+		if other, ok := seen[label]; ok {
+			t.Errorf("%v and %v are both %q", key, other, label)
+		}
+		seen[label] = key
+	}
+	if got := seen["m"]; got != (poolKey{"m", defaultGroup}) {
+		t.Errorf("m is the label of %v", got)
 	}
 }
 
@@ -280,6 +302,13 @@ func TestErrors(t *testing.T) {
 		{"no tokens", "POST", "/query", jsonType, `{"model_name":"m"}`, 400, "token_ids", "missing"},
 		{"tokens null", "POST", "/query", jsonType, `{"model_name":"m","token_ids":null}`, 400, "token_ids", "null"},
 		{"token fraction", "POST", "/query", jsonType, `{"model_name":"m","token_ids":[1, 2.5]}`, 400, "token_ids", "element 1"},
+		{"what a token is", "POST", "/query", jsonType, `{"model_name":"m","token_ids":[1 , 2.5]}`, 400, "token_ids", "whole number: 2.5: expected"},
+		{"what a long token is", "POST", "/query", jsonType, `{"model_name":"m","token_ids":["` + strings.Repeat("x", 1000) + `"]}`, 400, "token_ids", "whole number: a string: expected"},
+		{"token minus zero", "POST", "/query", jsonType, `{"model_name":"m","token_ids":[-0]}`, 200, "", ""},
+		{"half a character", "POST", "/query", jsonType, `{"model_name":"\ud800","token_ids":[1]}`, 400, "model_name", "Unicode"},
+		{"half a character in a group", "POST", "/register", jsonType, `{"instance_id":1,"model_name":"m","block_size":16,"routing_group":"a\udc00"}`, 400, "routing_group", "Unicode"},
+		{"half a character in a salt", "POST", "/query", jsonType, `{"model_name":"m","token_ids":[1],"cache_salt":"\ud800x"}`, 400, "cache_salt", "Unicode"},
+		{"a whole character", "POST", "/query", jsonType, `{"model_name":"\ud83d\ude00","token_ids":[1]}`, 404, "model_name", "😀"},
 		{"token exponent", "POST", "/query", jsonType, `{"model_name":"m","token_ids":[1e3]}`, 400, "token_ids", "element 0"},
 		{"token negative", "POST", "/query", jsonType, `{"model_name":"m","token_ids":[-1]}`, 400, "token_ids", "element 0"},
 		{"token of 33 bits", "POST", "/query", jsonType, `{"model_name":"m","token_ids":[0,4294967296]}`, 400, "token_ids", "element 1"},
@@ -370,7 +399,7 @@ func TestLimits(t *testing.T) {
 		t.Errorf("more ranks than allowed: status %d: %s", status, out)
 	}
 	// Nor does an event add one.
-	if out := r.must(t, "/events", stored(1, 1, 0, kv.Device, blocks(16))); !strings.Contains(out, "not_registered") {
+	if out := r.must(t, "/events", stored(1, 1, 0, kv.Device, blocks(16))); !strings.Contains(out, `"too_many_ranks":1`) {
 		t.Errorf("event of one rank too many: %s", out)
 	}
 	many := `{"model_name":"m","block_hashes":[` + strings.Repeat("1,", maxHashes) + `1]}`
@@ -379,7 +408,7 @@ func TestLimits(t *testing.T) {
 	req := httptest.NewRequest("POST", "/query_by_hash", strings.NewReader(many))
 	req.Header.Set("Content-Type", "application/json")
 	rec := httptest.NewRecorder()
-	if big.ServeHTTP(rec, req); rec.Code != 400 || !strings.Contains(rec.Body.String(), "at most 1048576 hashes") {
+	if big.ServeHTTP(rec, req); rec.Code != 400 || !strings.Contains(rec.Body.String(), "at most 1048576 blocks") {
 		t.Errorf("too many hashes: status %d: %s", rec.Code, rec.Body)
 	}
 }

@@ -6,6 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/stator-ai/stator/internal/openai"
 )
 
 // values reads JSON from a stream piece by piece. It holds one value at a time, and
@@ -78,7 +82,7 @@ func (v *values) next() (byte, error) {
 func (v *values) expect(want string) (byte, error) {
 	c, err := v.next()
 	if err == nil && bytes.IndexByte([]byte(want), c) < 0 {
-		err = fmt.Errorf("malformed JSON at byte %d: expected one of %s, got %q", v.before+int64(v.at), want, c)
+		err = fmt.Errorf("malformed JSON at byte %d: expected %s, got %q", v.before+int64(v.at), strings.Join(strings.Split(want, ""), " or "), c)
 	}
 	if err != nil {
 		return 0, ended(err)
@@ -189,7 +193,7 @@ func (v *values) object(member func(key string) error) error {
 			return err
 		}
 		var key string
-		if err := json.Unmarshal(raw, &key); err != nil || raw[0] != '"' {
+		if err := json.Unmarshal(raw, &key); err != nil || raw[0] != '"' || !utf8.Valid(raw) || openai.LoneSurrogate(raw) >= 0 {
 			return fmt.Errorf("malformed JSON at byte %d: expected a key in double quotes", v.before+int64(v.at-len(raw)))
 		}
 		if _, err := v.expect(":"); err != nil {

@@ -260,7 +260,7 @@ func newFamilies(reg *prometheus.Registry, o Options) *families {
 		serviceErrors:    r.counters(servicePrefix+"errors_total", "Requests to the index service that were answered with an error.", "endpoint", "status_class"),
 		serviceModels:    r.gauges(servicePrefix+"models", "Indexes that the service has."),
 		serviceWorkers:   r.gauges(servicePrefix+"workers", "Workers registered with the index service."),
-		serviceListeners: r.gauges(servicePrefix+"listeners", "Connections of the index service to event sockets of engines.", "status"),
+		serviceListeners: r.gauges(servicePrefix+"listeners", "Ranks registered with the index service, by whether anything has come from them.", "status"),
 	}
 	x.fam = f
 	reg.MustRegister(x)
