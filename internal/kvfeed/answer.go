@@ -76,7 +76,7 @@ const (
 	GotTooNew                  // the source had not got so far
 	GotGone                    // the history was lost
 	GotNothing                 // it failed
-	Superseded                 // the source restarted or was cleared meanwhile
+	Superseded                 // the source was cleared or may have restarted meanwhile
 	Exhausted                  // the last attempt did not succeed; the rank was cleared
 	NumOutcomes = 7            // how many there are
 )

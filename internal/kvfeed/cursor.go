@@ -10,6 +10,7 @@ const (
 	Contiguous                // the one expected
 	Gap                       // some before it are missing
 	Restart                   // the source began anew; the cursor follows its new life
+	Doubtful                  // overtaken by a recovery, or of a new life: it cannot be told
 )
 
 // String returns the name of the verdict in lower case.
@@ -17,7 +18,7 @@ func (v Verdict) String() string {
 	return name(verdictNames[:], int(v))
 }
 
-var verdictNames = [...]string{"initial", "stale", "contiguous", "gap", "restart"}
+var verdictNames = [...]string{"initial", "stale", "contiguous", "gap", "restart", "doubtful"}
 
 func name(names []string, i int) string {
 	if i < len(names) {
@@ -37,7 +38,9 @@ func name(names []string, i int) string {
 //     engine's own event socket. There a number that is not above the last one to
 //     arrive means that the source restarted, whether it begins at 0, at 1 or, when
 //     the beginning was missed, anywhere. One that a recovery has overtaken is
-//     above the last to arrive, hence Stale.
+//     above the last to arrive, hence Stale. If none has arrived yet, one below the
+//     position is Doubtful, except that 0 is a restart in any case: all others
+//     follow it.
 //   - Otherwise delivery may repeat and reorder, as a message broker's does or two
 //     of them. There a number below the position is Stale, and only a larger epoch
 //     is a Restart: such a source needs epochs, or another name after a restart.
@@ -61,8 +64,9 @@ type Cursor struct {
 // missed; each is counted at one call only. Observe does not move the position,
 // except that Restart leaves none.
 func (c *Cursor) Observe(epoch, seq uint64) (v Verdict, missed uint64) {
+	first := !c.seen
 	if c.known() {
-		backwards := c.Ordered && c.seen && seq <= c.last
+		backwards := c.Ordered && (c.seen && seq <= c.last || first && seq == 0 && c.next > 0)
 		switch {
 		case epoch < c.epoch && !c.Ordered:
 			return Stale, 0
@@ -79,6 +83,8 @@ func (c *Cursor) Observe(epoch, seq uint64) (v Verdict, missed uint64) {
 	switch {
 	case !c.placed:
 		return Initial, missed
+	case seq < c.next && c.Ordered && first:
+		return Doubtful, 0
 	case seq < c.next:
 		return Stale, 0
 	case seq == c.next:
@@ -113,6 +119,9 @@ func (c *Cursor) Place(epoch, seq uint64) {
 
 // Lift takes the position away. The next batch is Initial or Restart.
 func (c *Cursor) Lift() { c.placed, c.next = false, 0 }
+
+// forget takes it that none has arrived yet. The position stays.
+func (c *Cursor) forget() { c.seen, c.last = false, 0 }
 
 // Next returns the number expected, and whether there is a position.
 func (c *Cursor) Next() (seq uint64, placed bool) { return c.next, c.placed }

@@ -82,3 +82,31 @@ func TestCursorOvertaken(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// Of a position that was given, the first to arrive may be late or of a new life.
+func TestCursorFirst(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		ordered bool
+		seqs    []uint64
+		want    []Verdict
+	}{
+		{"late or anew", true, []uint64{7, 8, 9, 10}, []Verdict{Doubtful, Stale, Stale, Contiguous}},
+		{"at its beginning", true, []uint64{0}, []Verdict{Restart}},
+		{"as expected", true, []uint64{10}, []Verdict{Contiguous}},
+		{"unordered", false, []uint64{7, 0}, []Verdict{Stale, Stale}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := Cursor{Ordered: tt.ordered}
+			c.Place(0, 9)
+			var got []Verdict
+			for _, seq := range tt.seqs {
+				v, _ := c.Observe(0, seq)
+				got = append(got, v)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}

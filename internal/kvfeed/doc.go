@@ -15,6 +15,8 @@
 //     asked; batches that come meanwhile are held back and follow in order.
 //   - A dump replaces the rank, never adds to it, and says up to which batch it
 //     knows.
+//   - An answer that knows nothing is taken for an empty cache only as long as the
+//     source has said nothing.
 //   - A source that restarted has an empty cache, and so has its rank.
 //   - Whoever cannot be asked, or does not answer, leaves a rank that is marked:
 //     dirty when it may be wrong, degraded when it was cleared and started over.

@@ -30,8 +30,8 @@ type Options struct {
 	// Backoff is the time before the second attempt; it doubles from one to the
 	// next. 0 means 200 ms.
 	Backoff time.Duration
-	// Retry is the time between attempts to heal a rank that was given up. 0 means
-	// 30 s.
+	// Retry is the time between attempts to heal a rank that was given up or is
+	// dirty. 0 means 30 s.
 	Retry time.Duration
 }
 
@@ -132,8 +132,13 @@ type Feed struct {
 	reached uint64 // the furthest position it came to
 	full    bool   // it has to begin from nothing
 	healing bool   // batches are applied meanwhile
+	blind   bool   // nothing had arrived when it was asked
+	back    bool   // an answer ended before what arrived, and none arrived since
 	dump    Answer // being restored
+	blank   bool   // nothing of dump was read yet
 
+	heard    bool // the source is known to have said something
+	silent   bool // it has not, as it was asked
 	open     bool // the next batch is taken as it comes
 	dirty    bool
 	degraded bool
@@ -156,7 +161,7 @@ func NewFeed(src kv.Source, opt Options) *Feed {
 	if opt.Retry <= 0 {
 		opt.Retry = defaultRetry
 	}
-	f := &Feed{src: src, opt: opt, cur: Cursor{Ordered: opt.Ordered}}
+	f := &Feed{src: src, opt: opt, cur: Cursor{Ordered: opt.Ordered}, heard: opt.Resume}
 	if opt.Resume {
 		f.cur.Place(opt.Epoch, opt.Seq)
 	}
@@ -176,6 +181,7 @@ func (f *Feed) Start() []Action {
 // Batch takes a batch that arrived. The feed owns it.
 func (f *Feed) Batch(b *kv.Batch) []Action {
 	f.reset()
+	f.heard, f.back = true, false
 	v, missed := f.cur.Observe(b.Epoch, b.Seq)
 	f.count(missed)
 	switch v {
@@ -184,10 +190,11 @@ func (f *Feed) Batch(b *kv.Batch) []Action {
 		return nil
 	case Restart:
 		f.restart()
+	case Doubtful:
+		f.doubt()
 	}
-	_, placed := f.cur.Next()
 	switch {
-	case clears(b), b.Seq == 0 && !placed:
+	case clears(b), f.first(b):
 		f.begin(b, v)
 	case f.syncing():
 		f.hold(b)
@@ -209,17 +216,21 @@ func (f *Feed) Batch(b *kv.Batch) []Action {
 	return f.acts
 }
 
-// Lost says that a batch arrived and was thrown away, and that none has arrived
-// after it.
+// Lost says that a batch arrived and was thrown away, and that none came after it
+// that would show it.
 func (f *Feed) Lost(epoch, seq uint64) []Action {
 	f.reset()
+	f.heard, f.back = true, false
 	v, missed := f.cur.Observe(epoch, seq)
 	if v == Stale {
 		return nil
 	}
 	f.count(missed + 1)
-	if v == Restart {
+	switch v {
+	case Restart:
 		f.restart()
+	case Doubtful:
+		f.doubt()
 	}
 	switch {
 	case f.syncing():
@@ -255,7 +266,7 @@ func (f *Feed) State() State {
 		return Degraded
 	case f.dirty:
 		return Dirty
-	case known || f.open:
+	case known || f.open || f.silent:
 		return Live
 	}
 	return Idle
@@ -302,7 +313,7 @@ func (f *Feed) clear() { f.acts = append(f.acts, Action{Do: Clear}) }
 
 func (f *Feed) apply(b *kv.Batch) {
 	f.cur.Place(b.Epoch, b.Seq)
-	f.open = false
+	f.open, f.silent = false, false
 	f.n.Applied++
 	f.acts = append(f.acts, Action{Do: Apply, Batch: b})
 }
@@ -314,6 +325,26 @@ func (f *Feed) restart() {
 	f.held = nil
 	f.open, f.dirty, f.degraded = false, false, false
 	f.clear()
+}
+
+// doubt gives a position up that may be of a life that is over. A source that can
+// be asked is asked for everything, which is right in either case.
+func (f *Feed) doubt() {
+	f.cur.Lift()
+	switch {
+	case !f.opt.Recoverable:
+		f.restart()
+	case f.syncing() && !f.rec.Full:
+		f.recover()
+	}
+}
+
+// first reports whether b is the first that the source said, and all others are
+// still to come. Where they may come in another order, a recovery that was begun
+// before may know of some already, and is waited for.
+func (f *Feed) first(b *kv.Batch) bool {
+	_, placed := f.cur.Next()
+	return b.Seq == 0 && !placed && (f.opt.Ordered || f.rec.ID == 0)
 }
 
 // begin takes a batch before which there is nothing that matters: it clears the

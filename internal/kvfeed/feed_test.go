@@ -31,11 +31,11 @@ func cleared(epoch, seq uint64) *kv.Batch {
 //	start
 //	batch SEQ[@EPOCH]…, cleared SEQ[@EPOCH], lost SEQ[@EPOCH]
 //	events [SEQ[@EPOCH]…], gone [SEQ…]
-//	dump [LAST[@EPOCH]], brokendump, nodump
+//	dump [LAST[@EPOCH]], plaindump, brokendump, nodump
 //	toonew NEWEST, fail, late
 //
 // where events to late answer the recovery under way, late with the ID of the one
-// before. A recovery is printed as "recover FROM" or "recover all" with its attempt
+// before. A dump holds nothing, except that plaindump does and has no watermark. A recovery is printed as "recover FROM" or "recover all" with its attempt
 // and delay where they are not the first and none.
 func play(t *testing.T, opt Options, script string) string {
 	t.Helper()
@@ -97,6 +97,8 @@ func play(t *testing.T, opt Options, script string) string {
 				a.Epoch, a.Last, a.Known = b.Epoch, b.Seq, true
 			}
 			answer(a)
+		case "plaindump":
+			answer(Answer{Kind: Dump, Dump: func(yield func(*kv.Event, error) bool) { yield(&stored(0, 0).Events[0], nil) }})
 		case "brokendump":
 			answer(Answer{Kind: Dump, Last: 99, Known: true, Dump: func(yield func(*kv.Event, error) bool) {
 				yield(nil, errors.New("connection lost"))
@@ -337,18 +339,85 @@ func TestFeed(t *testing.T) {
 		{"a source that has said nothing yet", engine, `
 			start: recover all; syncing
 			events: clear; live
+			batch 0: clear, apply 0; live
 			batch 1: apply 1; live
 		`},
 		{"a dump of a source that has said nothing yet", engine, `
 			start: recover all; syncing
-			dump: restore; live
-			batch 1: apply 1; live
+			dump: restore, clear; live
+			batch 1: recover all; syncing
+			dump 1: restore; live
+			batch 2: apply 2; live
+		`},
+		{"the first batches of a source that had said nothing are lost", engine, `
+			start: recover all; syncing
+			events: clear; live
+			batch 5: recover all; syncing
+			dump 4: restore, apply 5; live
+		`},
+		{"the second batch before the first", broker, `
+			start: recover all; syncing
+			events: clear; live
+			batch 1: recover all; syncing
+			batch 0: -; syncing
+			events 0: clear, apply 0, apply 1; live
+		`},
+		{"a late first batch waits for the recovery", broker, `
+			start: recover all; syncing
+			batch 0: -; syncing
+			dump 9: restore; live
+		`},
+		{"a late first batch does not end the healing", impatient, `
+			start: recover all; syncing
+			fail: recover all #2 after 200ms; syncing
+			fail: clear, recover all after 30s; degraded
+			batch 0: apply 0; degraded
+			dump 9: restore; live
+		`},
+		{"a first batch in order needs no recovery", engine, `
+			start: recover all; syncing
+			batch 0: clear, apply 0; live
 		`},
 		{"a dump without a watermark", engine, `
 			batch 6: recover all; syncing
 			batch 7: -; syncing
-			dump: restore, apply 6, apply 7; dirty
+			plaindump: restore, apply 6, apply 7, recover all after 30s; dirty
 			batch 8: apply 8; dirty
+			plaindump: restore, apply 8; live
+			batch 9: apply 9; live
+		`},
+		{"a dump without a watermark before anything arrived", engine, `
+			start: recover all; syncing
+			plaindump: restore, recover all after 30s; dirty
+			batch 8: apply 8; dirty
+			dump: restore, recover all after 30s; dirty
+			plaindump: restore; live
+			batch 10: recover 9; syncing
+		`},
+		{"an empty dump without a watermark knows nothing", engine, `
+			batch 6: recover all; syncing
+			dump: restore, recover all #2 after 200ms; syncing
+			dump 6: restore; live
+		`},
+		{"the same of a rank that holds something", Options{Recoverable: true, Resume: true, Seq: 4, Attempts: 1}, `
+			start: recover 5; syncing
+			dump: restore, clear, recover all after 30s; degraded
+			dump: restore, recover all after 30s; degraded
+			dump 4: restore; live
+		`},
+		{"a source that has said nothing and could not be asked at first", impatient, `
+			start: recover all; syncing
+			fail: recover all #2 after 200ms; syncing
+			fail: clear, recover all after 30s; degraded
+			dump: restore, clear; live
+			batch 3: recover all; syncing
+		`},
+		{"a gap after a rank was healed", impatient, `
+			start: recover all; syncing
+			fail: recover all #2 after 200ms; syncing
+			fail: clear, recover all after 30s; degraded
+			dump 4: restore; live
+			batch 6: recover 5; syncing
 		`},
 		{"too new: the answer lags", broker, `
 			batch 0: clear, apply 0; live
@@ -362,6 +431,51 @@ func TestFeed(t *testing.T) {
 			batch 12: recover 10; syncing
 			toonew 3: recover all #2 after 200ms; syncing
 			dump 4: restore, recover 5 #3 after 400ms; syncing
+		`},
+		{"a quiet source that restarted with a hole open", Options{Ordered: true, Recoverable: true, Attempts: 4}, `
+			batch 0 1 2 3 4: clear, apply 0, apply 1, apply 2, apply 3, apply 4; live
+			batch 6 7: recover 5; syncing
+			toonew 2: recover all #2 after 200ms; syncing
+			dump 2: restore, recover 3 #3 after 400ms; syncing
+			toonew 2: recover 3 #4 after 800ms; syncing
+			toonew 2: -; live
+			batch 3: apply 3; live
+		`},
+		{"the same of a rank that was given up", Options{Ordered: true, Recoverable: true, Attempts: 1}, `
+			batch 0: clear, apply 0; live
+			batch 6 7: recover 1; syncing
+			fail: clear, apply 6, apply 7, recover all after 30s; degraded
+			dump 2: restore, recover 3; syncing
+			toonew 2: -; live
+		`},
+		{"the same of a rank without a batch", Options{Ordered: true, Recoverable: true, Attempts: 1}, `
+			lost 7: recover all; syncing
+			fail: clear, recover all after 30s; degraded
+			dump 2: restore, recover 3; syncing
+			toonew 2: -; live
+		`},
+		{"the same of one that tells all it said", Options{Ordered: true, Recoverable: true, Attempts: 3}, `
+			batch 0 1 2 3: clear, apply 0, apply 1, apply 2, apply 3; live
+			batch 6: recover 4; syncing
+			toonew 1: recover all #2 after 200ms; syncing
+			events 0 1: clear, apply 0, apply 1, recover 2 #3 after 400ms; syncing
+			events: -; live
+		`},
+		{"the same of one that restarts once more", Options{Ordered: true, Recoverable: true, Attempts: 4}, `
+			batch 0 1 2 3: clear, apply 0, apply 1, apply 2, apply 3; live
+			batch 6: recover 4; syncing
+			toonew 1: recover all #2 after 200ms; syncing
+			dump 1: restore, recover 2 #3 after 400ms; syncing
+			toonew 0: recover all #4 after 800ms; syncing
+			fail: clear, apply 6, recover all after 30s; degraded
+		`},
+		{"a source that goes on did not restart, its answers lag", Options{Ordered: true, Recoverable: true, Attempts: 3}, `
+			batch 0 1 2 3 4: clear, apply 0, apply 1, apply 2, apply 3, apply 4; live
+			batch 6: recover 5; syncing
+			toonew 2: recover all #2 after 200ms; syncing
+			dump 2: restore, recover 3 #3 after 400ms; syncing
+			batch 7: -; syncing
+			toonew 2: clear, apply 6, apply 7, recover all after 30s; degraded
 		`},
 		{"gone: what is left of the past is applied", engine, `
 			batch 9: recover all; syncing
@@ -407,6 +521,63 @@ func TestFeed(t *testing.T) {
 			batch 0: clear, apply 0; live
 			lost 1: -; dirty
 			batch 2: apply 2; dirty
+		`},
+		{"a restart before the first batch", engine, `
+			start: recover all; syncing
+			dump 9: restore; live
+			batch 0: clear, apply 0; live
+			batch 1: apply 1; live
+		`},
+		{"the same, its beginning was missed", engine, `
+			start: recover all; syncing
+			dump 9: restore; live
+			batch 3: recover all; syncing
+			batch 4: -; syncing
+			dump 3: restore, apply 4; live
+		`},
+		{"a first batch that a dump has overtaken", engine, `
+			start: recover all; syncing
+			dump 9: restore; live
+			batch 8: recover all; syncing
+			batch 9: -; syncing
+			dump 9: restore; live
+			batch 10: apply 10; live
+		`},
+		{"a restart while the first dump is on its way", engine, `
+			start: recover all; syncing
+			batch 1 2: -; syncing
+			dump 163: recover all; syncing
+			dump 2: restore; live
+			batch 3: apply 3; live
+		`},
+		{"a restart while the first batches are on their way", engine, `
+			start: recover all; syncing
+			batch 1 2: -; syncing
+			events 0 1 2 3: recover all; syncing
+			events 1 2: clear, apply 1, apply 2; live
+		`},
+		{"what arrived is still on its way behind a second dump", engine, `
+			start: recover all; syncing
+			batch 7: -; syncing
+			dump 9: recover all; syncing
+			dump 9: restore; live
+			batch 8: -; live
+		`},
+		{"a first batch that a dump has overtaken was thrown away", engine, `
+			start: recover all; syncing
+			dump 9: restore; live
+			lost 8: recover all; syncing
+			dump 9: restore; live
+		`},
+		{"a restart while a rank that holds something is recovered", Options{Ordered: true, Recoverable: true, Resume: true, Seq: 4}, `
+			start: recover 5; syncing
+			batch 2: recover all; syncing
+			dump 2: restore; live
+		`},
+		{"a restart of a source that cannot be asked before its first batch", Options{Ordered: true, Resume: true, Seq: 4}, `
+			start: -; live
+			batch 1: clear, apply 1; live
+			batch 2: apply 2; live
 		`},
 		{"a rank that holds something goes on where it is", Options{Recoverable: true, Resume: true, Seq: 4}, `
 			start: recover 5; syncing

@@ -195,18 +195,14 @@ func (h *Hub) Stats() []Stats {
 // dropped: those held back during a recovery too. It returns ctx's error if that
 // ends first.
 func (h *Hub) Flush(ctx context.Context) error {
-	var marks []chan struct{}
-	for _, s := range h.all() {
-		mark := make(chan struct{})
-		if s.put(item{flush: mark}) {
-			marks = append(marks, mark)
-		}
+	all := h.all()
+	taken := make([]uint64, len(all))
+	for i, s := range all {
+		taken[i] = s.taken()
 	}
-	for _, mark := range marks {
-		select {
-		case <-mark:
-		case <-ctx.Done():
-			return ctx.Err()
+	for i, s := range all {
+		if err := s.wait(ctx, taken[i]); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -217,6 +217,99 @@ func TestHubFullQueue(t *testing.T) {
 	})
 }
 
+// A batch that was dropped is not forgotten because older ones come after it.
+func TestHubDroppedThenLate(t *testing.T) {
+	for _, accepted := range []bool{true, false} {
+		t.Run(fmt.Sprintf("accepted=%v", accepted), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				there := local(t, 0, 0, 5)
+				x := slow{kvindex.New(kvindex.Config{}), make(chan struct{}, 1)}
+				h := Open(Config{Target: x, Recoverer: locals{there}, Queue: 2, Now: clock})
+				defer h.Close()
+				add(t, h, Options{Recoverable: true, Resume: true, Seq: 0}, testSource)
+				synctest.Wait() // 1 to 5 were told, and 1 is in hand
+				for seq := uint64(6); seq < 11; seq++ {
+					there.Apply(stored(0, seq))
+				}
+				push(t, h, stored(0, 6), stored(0, 7))
+				if err := h.Apply(stored(0, 10)); !errors.Is(err, ErrFull) {
+					t.Errorf("Apply: %v, want ErrFull", err)
+				}
+				if accepted {
+					for range 6 { // of 1 to 6
+						x.gate <- struct{}{}
+					}
+					synctest.Wait()
+				}
+				if err := h.Apply(stored(0, 2)); (err == nil) != accepted {
+					t.Errorf("Apply: %v", err)
+				}
+				close(x.gate)
+				synctest.Wait()
+				if n, st := blocks(x.Index, testSource), h.Stats()[0]; n != 10 || st.State != Live || st.Next != 11 {
+					t.Errorf("%d blocks, want 10; %+v", n, st)
+				}
+			})
+		})
+	}
+}
+
+// One that was dropped in order is shown by whatever comes next, a restart too.
+func TestHubDroppedThenRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := slow{kvindex.New(kvindex.Config{}), make(chan struct{}, 1)}
+		h := Open(Config{Target: x, Queue: 2, Now: clock})
+		defer h.Close()
+		add(t, h, deaf, testSource)
+		push(t, h, stored(0, 0))
+		synctest.Wait() // in hand
+		push(t, h, stored(0, 1), stored(0, 2))
+		if err := h.Apply(stored(0, 3)); !errors.Is(err, ErrFull) {
+			t.Errorf("Apply: %v, want ErrFull", err)
+		}
+		x.gate <- struct{}{}
+		synctest.Wait()
+		push(t, h, stored(0, 0))
+		close(x.gate)
+		synctest.Wait()
+		if n, st := blocks(x.Index, testSource), h.Stats()[0]; n != 1 || st.State != Live || st.Restarts != 1 || st.Next != 1 {
+			t.Errorf("%d blocks, want 1; %+v", n, st)
+		}
+	})
+}
+
+// Flushes that were given up leave nothing behind.
+func TestHubFlushGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := slow{kvindex.New(kvindex.Config{}), make(chan struct{})}
+		h := Open(Config{Target: x, Now: clock})
+		defer h.Close()
+		add(t, h, deaf, testSource)
+		push(t, h, stored(0, 0), stored(0, 1))
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		for range 100 {
+			if err := h.Flush(ctx); !errors.Is(err, context.Canceled) {
+				t.Fatalf("Flush: %v, want that it was given up", err)
+			}
+		}
+		s := h.all()[0]
+		s.mu.Lock()
+		if n := len(s.mu.queue) - s.mu.head; n != 1 {
+			t.Errorf("%d items wait, want the batch", n)
+		}
+		s.mu.Unlock()
+		close(x.gate)
+		if err := h.Flush(t.Context()); err != nil {
+			t.Errorf("Flush: %v", err)
+		}
+		if n := blocks(x.Index, testSource); n != 2 {
+			t.Errorf("%d blocks, want 2", n)
+		}
+	})
+}
+
 // A source that does not answer holds up no other, and no more than so many are
 // asked at once.
 func TestHubSlowRecovery(t *testing.T) {

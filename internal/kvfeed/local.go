@@ -154,7 +154,8 @@ func (l *Local) check(src kv.Source) error {
 //
 //  1. InvalidRange, if End is before Start;
 //  2. Dump, without a Start;
-//  3. Dump, if no batch is kept;
+//  3. Dump, if no batch is kept, or DumpFailed, if nothing is known of the rank and
+//     Start is not 0: whoever asks so knows more;
 //  4. TooNew, if Start is after the last batch;
 //  5. Dump, if Start is before the first batch that is kept;
 //  6. Events, from Start to End or to the last batch, whichever comes first.
@@ -211,11 +212,11 @@ func (l *Local) recent(rank uint32, q Request) (Answer, bool) {
 // dumped answers with a dump. One that was begun before and does not reach as far
 // as the batch before start is not good enough.
 func (l *Local) dumped(src kv.Source, start uint64) Answer {
-	fl, own := l.fly(src)
+	fl, own := l.fly(src, start)
 	if !own {
 		<-fl.done
 		if fl.Known && fl.Last+1 < start {
-			fl, own = l.fly(src)
+			fl, own = l.fly(src, start)
 		}
 	}
 	if own {
@@ -227,7 +228,7 @@ func (l *Local) dumped(src kv.Source, start uint64) Answer {
 
 // fly returns the dump of a rank that is being made, or one that the caller has to
 // make.
-func (l *Local) fly(src kv.Source) (fl *flight, own bool) {
+func (l *Local) fly(src kv.Source, start uint64) (fl *flight, own bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	fl = &flight{done: make(chan struct{})}
@@ -235,6 +236,9 @@ func (l *Local) fly(src kv.Source) (fl *flight, own bool) {
 	switch {
 	case r == nil || !r.applied:
 		fl.Answer = Answer{Kind: Dump, Dump: func(func(*kv.Event, error) bool) {}}
+		if start > 0 {
+			fl.Answer = Answer{Kind: DumpFailed, Err: fmt.Errorf("rank %d: nothing is known of it", src.Rank)}
+		}
 		close(fl.done)
 		return fl, false
 	case r.dumping != nil:

@@ -98,7 +98,8 @@ func TestLocalQuery(t *testing.T) {
 		}},
 		{"nothing was said", 0, 1, 0, []row{
 			{-1, -1, "dump of 0"},
-			{3, -1, "dump of 0"},
+			{0, -1, "dump of 0"},
+			{3, -1, "dump failed: rank 1: nothing is known of it"},
 			{5, 2, "invalid range 5 to 2"},
 		}},
 	}
@@ -163,7 +164,7 @@ func TestLocalHistory(t *testing.T) {
 		{"what is not newer is ignored", func(l *Local) { l.Apply(stored(0, 2)); l.Apply(stored(0, 5)) }, 3, "events 3 4 5, last 5; dump of 6, last 5"},
 		{"another epoch begins empty", func(l *Local) { l.Apply(stored(1, 3)) }, 3, "events 3, last 3; dump of 1, last 3"},
 		{"a cleared rank begins anew", func(l *Local) { l.ClearRank(testSource); l.Apply(stored(0, 0)) }, 3, "too new, newest 0; dump of 1, last 0"},
-		{"nothing is known of a cleared rank", func(l *Local) { l.ClearRank(testSource) }, 3, "dump of 0; dump of 0"},
+		{"nothing is known of a cleared rank", func(l *Local) { l.ClearRank(testSource) }, 3, "dump failed: rank 1: nothing is known of it; dump of 0"},
 		{"a restored rank has no past", func(l *Local) {
 			l.Restore(testSource, 0, 8, func(yield func(*kv.Event, error) bool) { yield(&stored(0, 1).Events[0], nil) })
 		}, 3, "dump of 1, last 8; dump of 1, last 8"},
@@ -254,6 +255,21 @@ func TestLocalToLocal(t *testing.T) {
 			t.Errorf("got %s, want %s", got, want)
 		}
 		if got, want := show(here.Query(question(11, -1))), "events 11 12 13, last 13"; got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	})
+}
+
+// A Local that was told that its source said nothing does not claim to know more.
+func TestLocalToLocalNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		there := NewLocal(testSource.Worker, kvindex.New(kvindex.Config{}), 5)
+		here := NewLocal(testSource.Worker, kvindex.New(kvindex.Config{}), 5)
+		h := Open(Config{Target: here, Recoverer: locals{there}, Now: clock})
+		defer h.Close()
+		add(t, h, engine, testSource)
+		synctest.Wait()
+		if got, want := show(here.Query(question(-1, -1))), "dump of 0"; got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	})

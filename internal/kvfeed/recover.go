@@ -1,6 +1,8 @@
 package kvfeed
 
 import (
+	"errors"
+	"iter"
 	"slices"
 	"time"
 
@@ -14,6 +16,12 @@ func (f *Feed) Answer(id uint64, a Answer) []Action {
 	if id == 0 || id != f.rec.ID {
 		return nil
 	}
+	if f.early(a) {
+		f.n.Recoveries[Superseded]++
+		f.ask(0)
+		return f.acts
+	}
+	f.heard = f.heard || len(a.Batches) > 0 || a.Kind == Dump && a.Known || a.Kind == TooNew || a.Kind == Gone
 	switch a.Kind {
 	case Events:
 		f.events(a)
@@ -23,6 +31,9 @@ func (f *Feed) Answer(id uint64, a Answer) []Action {
 			break
 		}
 		f.dump = a
+		if !a.Known {
+			f.dump.Dump = f.unmarked(a.Dump)
+		}
 		f.acts = append(f.acts, Action{Do: Restore, Dump: &f.dump})
 	case TooNew:
 		f.tooNew(a)
@@ -40,6 +51,17 @@ func (f *Feed) Answer(id uint64, a Answer) []Action {
 	return f.acts
 }
 
+// early reports whether an answer about everything may be of a life of an ordered
+// source that ended while the answer was on its way: what arrived since it was asked
+// for lies before its end, and nothing had arrived before.
+func (f *Feed) early(a Answer) bool {
+	last := a.Last
+	if n := len(a.Batches); n > 0 {
+		last = a.Batches[n-1].Seq
+	}
+	return f.opt.Ordered && f.rec.Full && f.blind && f.cur.seen && f.cur.last < last
+}
+
 // Restored takes what came of the action Restore. With an error the rank is as it
 // was before. It must be called before anything else is.
 func (f *Feed) Restored(err error) []Action {
@@ -51,22 +73,60 @@ func (f *Feed) Restored(err error) []Action {
 		return f.acts
 	}
 	f.n.Recoveries[GotDump]++
-	f.replaced()
+	healing := f.healing
 	if a.Known {
+		f.compare(a.Last)
+	}
+	f.replaced()
+	switch {
+	case a.Known:
 		if epoch, known := f.cur.Epoch(); known && epoch != a.Epoch {
 			f.n.Restarts++
 		}
 		f.cur.Place(a.Epoch, a.Last)
-	} else {
-		// Which of the batches held back the dump knows was not told, or it knows of
-		// none because there was none. Applying all of them ends in the same set of
-		// blocks; whether one is missing before the first of them cannot be seen.
-		f.cur.Lift()
-		f.open = len(f.held) == 0
-		f.dirty = len(f.held) > 0 && f.held[0].Seq > 1
+	case f.blank:
+		f.none()
+	default:
+		// Which of the batches held back the dump knows was not told. Applying all of
+		// them ends in the same set of blocks. Whether one is missing before the first
+		// of them cannot be seen, but when healing they go back to well before the
+		// question.
+		f.heard, f.dirty = true, !healing
+		if !healing || len(f.held) > 0 {
+			f.cur.Lift()
+		}
+		_, placed := f.cur.Next()
+		f.open = !placed && len(f.held) == 0
 	}
 	f.drain()
 	return f.acts
+}
+
+var errBlank = errors.New("dump: nothing is known of a source that has said something")
+
+// unmarked passes a dump on that does not say which batches it knows. One that is
+// empty knows nothing, which is an empty cache only if the source said nothing.
+func (f *Feed) unmarked(dump iter.Seq2[*kv.Event, error]) iter.Seq2[*kv.Event, error] {
+	f.blank = true
+	return func(yield func(*kv.Event, error) bool) {
+		for ev, err := range dump {
+			f.blank = false
+			if !yield(ev, err) {
+				return
+			}
+		}
+		if f.blank && f.heard {
+			yield(nil, errBlank)
+		}
+	}
+}
+
+// none takes it that the source has said nothing yet. What it says first need not
+// be the first to arrive, so it is asked again then, unless that is batch 0.
+func (f *Feed) none() {
+	f.clear()
+	f.cur.Lift()
+	f.silent = true
 }
 
 func (f *Feed) events(a Answer) {
@@ -80,13 +140,12 @@ func (f *Feed) events(a Answer) {
 	}
 	switch {
 	case len(bs) == 0 && f.rec.Full:
-		if len(f.held) > 0 || f.healing {
-			f.fail(GotNothing) // it has said something
+		if f.heard {
+			f.fail(GotNothing)
 			return
 		}
-		f.clear()
-		f.cur.Lift()
-		f.open = true
+		f.replaced()
+		f.none()
 	case len(bs) > 0 && known && bs[0].Epoch != epoch && !f.rec.Full:
 		// The source lives on in another epoch, of which this is not the beginning.
 		f.n.Recoveries[GotEvents]++
@@ -98,13 +157,12 @@ func (f *Feed) events(a Answer) {
 		if known && bs[0].Epoch != epoch {
 			f.n.Restarts++
 		}
+		f.compare(bs[len(bs)-1].Seq)
+		f.replaced()
 		f.clear()
 		f.cur.Lift()
 	}
 	f.n.Recoveries[GotEvents]++
-	if f.rec.Full {
-		f.replaced()
-	}
 	if f.follow(bs) == len(bs) && len(bs) > 0 && a.Known {
 		if next, _ := f.cur.Next(); a.Last >= next {
 			f.cur.Place(bs[0].Epoch, a.Last)
@@ -132,10 +190,20 @@ func (f *Feed) tooNew(a Answer) {
 
 // replaced notes that the rank was replaced by what the source holds.
 func (f *Feed) replaced() {
-	f.full, f.dirty, f.degraded = false, false, false
+	f.full, f.open, f.dirty, f.degraded = false, false, false, false
 	if f.healing {
 		f.healing, f.attempt, f.reached = false, 0, 0
 	}
+}
+
+// compare notes whether an answer about everything, whose last batch is given, ends
+// before the position, or before what arrived long ago. Either the answer lags or
+// the source restarted.
+func (f *Feed) compare(last uint64) {
+	next, placed := f.cur.Next()
+	behind := placed && last+1 < next
+	behind = behind || f.healing && len(f.held) == 0 && f.cur.seen && last < f.cur.last
+	f.back = f.back || f.opt.Ordered && behind
 }
 
 // follow applies batches up to the first hole and returns how many of them are
@@ -175,8 +243,8 @@ func (f *Feed) drain() {
 // settle goes on live.
 func (f *Feed) settle() {
 	f.rec, f.held = Recovery{}, nil
-	f.attempt, f.full, f.healing = 0, false, false
-	if f.degraded && f.retry {
+	f.attempt, f.full, f.healing, f.back = 0, false, false, false
+	if f.opt.Recoverable && (f.dirty || f.degraded && f.retry) {
 		f.healing, f.full = true, true
 		f.ask(f.opt.Retry)
 	}
@@ -185,7 +253,7 @@ func (f *Feed) settle() {
 // recover starts a recovery at the position, or a full one where there is none.
 func (f *Feed) recover() {
 	f.supersede()
-	f.attempt, f.full = 0, false
+	f.attempt, f.full, f.back = 0, false, false
 	f.reached, _ = f.cur.Next()
 	f.ask(0)
 }
@@ -200,6 +268,7 @@ func (f *Feed) supersede() {
 
 func (f *Feed) ask(after time.Duration) {
 	f.lastID++
+	f.blind = !f.cur.seen
 	next, placed := f.cur.Next()
 	f.rec = Recovery{ID: f.lastID, From: next, Full: f.full || !placed, Attempt: f.attempt + 1, After: after}
 	if f.rec.Full {
@@ -223,6 +292,14 @@ func (f *Feed) again() {
 	f.attempt++
 	if f.attempt < f.opt.Attempts {
 		f.ask(f.opt.Backoff << min(f.attempt-1, 16))
+		return
+	}
+	if f.back && !f.full {
+		// The rank is what the source said, which has not got any further since and
+		// of which nothing arrived: what arrived before is of a life that is over.
+		f.held = nil
+		f.cur.forget()
+		f.settle()
 		return
 	}
 	f.n.Recoveries[Exhausted]++

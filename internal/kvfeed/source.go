@@ -31,7 +31,6 @@ type Stats struct {
 type item struct {
 	batch  *kv.Batch
 	at     time.Time // when batch came
-	flush  chan struct{}
 	answer *answered
 	lost   *position
 }
@@ -42,6 +41,10 @@ type answered struct {
 }
 
 type position struct{ epoch, seq uint64 }
+
+func (p position) before(q position) bool {
+	return p.epoch < q.epoch || p.epoch == q.epoch && p.seq < q.seq
+}
 
 // ending is why a source is not followed any more.
 type ending uint8
@@ -66,7 +69,6 @@ type source struct {
 	feed    *Feed
 	asking  uint64             // the recovery that runs, 0 for none
 	unask   context.CancelFunc // ends it
-	flushes []chan struct{}    // closed when no batch is held back
 	failed  uint64
 	batches int       // handled since the rank was looked at
 	doubted time.Time // when it last was distrusted
@@ -77,9 +79,12 @@ type source struct {
 		head    int // the first of queue that was not taken
 		batches int // how many there are in it
 		hand    time.Time
-		lost    *position // the last batch that was dropped, if none came after it
+		lost    *position // the last batch that was dropped, if none after it shows it
 		ending  ending
-		seen    Stats // as of the last item taken
+		pushed  uint64        // batches that were ever put into queue
+		done    uint64        // how many of the first of them are applied
+		moved   chan struct{} // closed when done changes; nil if nobody waits for it
+		seen    Stats         // as of the last item taken
 		dropped uint64
 	}
 }
@@ -105,13 +110,23 @@ func (s *source) push(b *kv.Batch) error {
 		return ErrUnknown
 	case s.mu.batches >= s.hub.cfg.Queue:
 		s.mu.dropped++
-		s.mu.lost = &position{b.Epoch, b.Seq}
+		if s.mu.lost == nil || s.shows(b, *s.mu.lost) {
+			s.mu.lost = &position{b.Epoch, b.Seq}
+		}
 		return ErrFull
 	}
-	s.mu.lost = nil // b shows it
+	if s.mu.lost != nil && s.shows(b, *s.mu.lost) {
+		s.mu.lost = nil
+	}
 	s.mu.batches++
+	s.mu.pushed++
 	s.putLocked(item{batch: b, at: s.hub.cfg.Now()})
 	return nil
+}
+
+// shows reports whether it can be seen from b, which came later, that p is missing.
+func (s *source) shows(b *kv.Batch, p position) bool {
+	return s.feed.opt.Ordered || !position{b.Epoch, b.Seq}.before(p)
 }
 
 // put adds anything else to the queue, and reports whether it will be looked at.
@@ -169,7 +184,6 @@ func (s *source) run() {
 			break
 		}
 		s.handle(it)
-		s.release()
 	}
 	s.leave()
 }
@@ -180,6 +194,9 @@ func (s *source) next() (item, bool) {
 	for {
 		s.mu.Lock()
 		s.mu.seen, s.mu.hand = s.view(), time.Time{}
+		if s.feed.Held() == 0 {
+			s.doneLocked(s.mu.pushed - uint64(s.mu.batches))
+		}
 		switch {
 		case s.mu.ending == removed:
 			s.mu.Unlock()
@@ -216,8 +233,6 @@ func (s *source) handle(it item) {
 	case it.batch != nil:
 		s.take(s.feed.Batch(it.batch))
 		s.doubt()
-	case it.flush != nil:
-		s.flushes = append(s.flushes, it.flush)
 	case it.lost != nil:
 		s.take(s.feed.Lost(it.lost.epoch, it.lost.seq))
 	case it.answer != nil:
@@ -323,19 +338,50 @@ func (s *source) stop() {
 	s.asking, s.unask = 0, nil
 }
 
-// release tells those who wait for a flush, if everything is applied. What they see
-// in Stats then is no older.
-func (s *source) release() {
-	if len(s.flushes) == 0 || s.feed.Held() > 0 {
+// taken returns how many batches there are to wait for.
+func (s *source) taken() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.ending != following {
+		return 0
+	}
+	return s.mu.pushed
+}
+
+// wait waits until the first n batches are applied, or run has ended. What Stats
+// returns then is no older.
+func (s *source) wait(ctx context.Context, n uint64) error {
+	for {
+		s.mu.Lock()
+		if s.mu.done >= n {
+			s.mu.Unlock()
+			return nil
+		}
+		if s.mu.moved == nil {
+			s.mu.moved = make(chan struct{})
+		}
+		moved := s.mu.moved
+		s.mu.Unlock()
+		select {
+		case <-moved:
+		case <-s.gone:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// doneLocked notes that the first n batches are applied.
+func (s *source) doneLocked(n uint64) {
+	if s.mu.done == n {
 		return
 	}
-	s.mu.Lock()
-	s.mu.seen = s.view()
-	s.mu.Unlock()
-	for _, f := range s.flushes {
-		close(f)
+	s.mu.done = n
+	if s.mu.moved != nil {
+		close(s.mu.moved)
+		s.mu.moved = nil
 	}
-	s.flushes = s.flushes[:0]
 }
 
 func (s *source) leave() {
@@ -343,7 +389,6 @@ func (s *source) leave() {
 	s.stop()
 	s.mu.Lock()
 	gone := s.mu.ending == removed
-	waiting := s.mu.queue[s.mu.head:]
 	s.mu.queue, s.mu.head, s.mu.batches = nil, 0, 0
 	s.mu.Unlock()
 	if gone {
@@ -351,14 +396,6 @@ func (s *source) leave() {
 		s.hub.mu.Lock()
 		delete(s.hub.mu.sources, s.src)
 		s.hub.mu.Unlock()
-	}
-	for _, it := range waiting {
-		if it.flush != nil {
-			close(it.flush)
-		}
-	}
-	for _, f := range s.flushes {
-		close(f)
 	}
 	close(s.gone)
 }
