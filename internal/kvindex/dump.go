@@ -80,7 +80,11 @@ func (x *Index) Dump(src kv.Source) (*Dump, bool) {
 		return nil, false
 	}
 	defer r.mu.Unlock()
-	d := &Dump{Source: src, Epoch: r.epoch, Seq: r.seq, Known: r.known, Blocks: r.blocks()}
+	return r.dump(), true
+}
+
+func (r *rank) dump() *Dump {
+	d := &Dump{Source: r.source, Epoch: r.epoch, Seq: r.seq, Known: r.known, Blocks: r.blocks()}
 	d.blocks = make([]kv.Block, 0, d.Blocks)
 	r.dumpNear(d)
 	for t := range r.far {
@@ -93,15 +97,15 @@ func (x *Index) Dump(src kv.Source) (*Dump, bool) {
 		d.addStretch(s)
 	}
 	r.dumpCopies(d, true)
-	return d, true
+	return d
 }
 
 // dumpCopies adds the further copies of blocks that wait, or of those that do not.
 func (r *rank) dumpCopies(d *Dump, waiting bool) {
 	for t := range r.copies {
 		for id, n := range r.copies[t] {
-			from, b, waits := r.recall(kv.Tier(t), id)
-			for ; n > 0 && waits == waiting; n-- {
+			from, b, waits, ok := r.recall(kv.Tier(t), id)
+			for ; ok && n > 0 && waits == waiting; n-- {
 				d.add(kv.Tier(t), from, true, b)
 			}
 		}
@@ -161,20 +165,20 @@ func (r *rank) dumpNear(d *Dump) {
 }
 
 // recall returns a block as it would be stored, and whether it only waits.
-func (r *rank) recall(t kv.Tier, id kv.BlockID) (from origin, b kv.Block, waits bool) {
+func (r *rank) recall(t kv.Tier, id kv.BlockID) (from origin, b kv.Block, waits, ok bool) {
 	if t == kv.Device {
 		if _, ok := r.find(id); ok {
 			l, _ := r.linkOf(id)
-			return l.from, kv.Block{ID: id, Tokens: l.local}, false
+			return l.from, kv.Block{ID: id, Tokens: l.local}, false, true
 		}
 	} else if l, ok := r.far[t].links[id]; ok {
-		return l.from, kv.Block{ID: id, Tokens: l.local}, false
+		return l.from, kv.Block{ID: id, Tokens: l.local}, false, true
 	}
 	for _, s := range r.orphans.at[tierName{t, id}] {
 		from = s.from
 		for _, b = range s.blocks {
 			if b.ID == id {
-				return from, b, true
+				return from, b, true, true
 			}
 			from.parent = b.ID
 			if from.anchored {
@@ -182,7 +186,7 @@ func (r *rank) recall(t kv.Tier, id kv.BlockID) (from origin, b kv.Block, waits 
 			}
 		}
 	}
-	panic("kvindex: copies of a block that is not there")
+	return origin{}, kv.Block{}, false, false
 }
 
 // Restore replaces what a rank holds by what the events make an empty one hold, and
@@ -194,15 +198,26 @@ func (x *Index) Restore(src kv.Source, epoch, seq uint64, events iter.Seq2[*kv.E
 		return nil
 	}
 	x.mu.Lock()
-	fresh := x.seat(src)
+	fresh, _ := x.seat(src, len(*x.planes.Load())+1)
 	x.mu.Unlock()
+	if err := x.rebuild(fresh, epoch, seq, events); err != nil {
+		return err
+	}
+	x.moveDown(fresh)
+	x.prune()
+	return nil
+}
+
+// rebuild fills a rank that no lookup sees, and lets it take the place of the one with
+// its source.
+func (x *Index) rebuild(fresh *rank, epoch, seq uint64, events iter.Seq2[*kv.Event, error]) error {
 	fresh.mu.Lock()
+	defer fresh.mu.Unlock()
 	fresh.now = x.now.Load()
 	fresh.epoch, fresh.seq, fresh.known = epoch, seq, true
 	for ev, err := range events {
 		if err != nil {
 			fresh.retire()
-			fresh.mu.Unlock()
 			return err
 		}
 		switch {
@@ -218,11 +233,24 @@ func (x *Index) Restore(src kv.Source, epoch, seq uint64, events iter.Seq2[*kv.E
 		}
 	}
 	fresh.settle()
+	fresh.counts.duplicates = 0 // they are our own
 	fresh.account()
-
 	x.mu.Lock()
-	old := x.ranks[src]
-	x.ranks[src] = fresh
+	old := x.ranks[fresh.source]
+	x.replace(fresh, old)
+	x.mu.Unlock()
+	if old != nil {
+		old.mu.Lock()
+		defer old.mu.Unlock()
+		old.retire()
+	}
+	return nil
+}
+
+// replace lets lookups see a rank instead of the one that has its source, which may be
+// nil. The caller holds the index's lock.
+func (x *Index) replace(fresh, old *rank) {
+	x.ranks[fresh.source] = fresh
 	hidden := -1
 	if old != nil {
 		if old.plane == fresh.plane {
@@ -231,14 +259,44 @@ func (x *Index) Restore(src kv.Source, epoch, seq uint64, events iter.Seq2[*kv.E
 			old.plane.hide(old.slot)
 		}
 	}
-	fresh.plane.show(src, fresh.slot, hidden)
-	x.mu.Unlock()
-	fresh.mu.Unlock()
-	if old != nil {
-		old.mu.Lock()
-		old.retire()
-		old.mu.Unlock()
+	fresh.plane.show(fresh.source, fresh.slot, hidden)
+}
+
+// moveDown moves a rank to an earlier plane if one has room. A rank that was restored
+// beside the one it replaces may have opened a plane of its own, which every lookup
+// would have to walk.
+func (x *Index) moveDown(r *rank) {
+	at := slices.Index(*x.planes.Load(), r.plane)
+	if at <= 0 {
+		return
 	}
-	x.prune()
-	return nil
+	x.mu.Lock()
+	fresh, ok := x.seat(r.source, at)
+	x.mu.Unlock()
+	if !ok {
+		return
+	}
+	// Whoever wants to change the rank meanwhile waits, and is then sent to the copy.
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	fresh.mu.Lock()
+	defer fresh.mu.Unlock()
+	fresh.now = r.now
+	fresh.epoch, fresh.seq, fresh.known = r.epoch, r.seq, r.known
+	for ev := range r.dump().All() {
+		fresh.store(ev)
+	}
+	fresh.counts.duplicates = 0
+	fresh.account()
+	x.mu.Lock()
+	there := x.ranks[r.source] == r
+	if there {
+		x.replace(fresh, r)
+	}
+	x.mu.Unlock()
+	if there {
+		r.retire()
+	} else {
+		fresh.retire() // the rank was removed or replaced meanwhile
+	}
 }

@@ -17,17 +17,17 @@ func (x *Index) Route(now time.Time, src kv.Source, prompt []kv.Block) {
 		return
 	}
 	x.Tell(now)
+	x.route(src, prompt)
+	x.prune()
+}
+
+func (x *Index) route(src kv.Source, prompt []kv.Block) {
 	r := x.lock(src)
-	r.now = now.UnixNano()
+	defer r.mu.Unlock()
 	if len(prompt) > 0 {
-		r.lay(place{run: none}, prompt, routed)
-		if r.orphans.count > 0 {
-			r.adopt(kv.Device, prompt)
-		}
+		r.put(place{run: none}, prompt, routed)
 	}
 	r.account()
-	r.mu.Unlock()
-	x.prune()
 }
 
 // Tell moves the index's idea of the time on, which events are stamped with. An index
@@ -53,14 +53,7 @@ func (x *Index) Expire(now time.Time) int {
 	x.Tell(now)
 	limit := now.Add(-x.cfg.TTL).UnixNano()
 	total := 0
-	for _, src := range x.Ranks() {
-		r := x.locked(src)
-		if r == nil {
-			continue
-		}
-		total += r.expire(limit)
-		r.mu.Unlock()
-	}
+	x.visit(func(r *rank) { total += r.expire(limit) })
 	x.expired.Add(uint64(total))
 	return total
 }
@@ -86,10 +79,10 @@ func (r *rank) expire(limit int64) int {
 		next := s.next
 		if s.since <= limit {
 			r.orphans.forget(s)
+			r.orphans.forgotten -= uint64(len(s.blocks)) // they expire
 		}
 		s = next
 	}
-	r.account()
 	return before - r.blocks()
 }
 
@@ -154,7 +147,9 @@ func (x *Index) prune() {
 			}
 		})
 	})
-	surplus := len(times) - int(math.Floor(float64(x.cfg.MaxBlocks)*x.cfg.PruneRatio))
+	// A little room is made in any case, or else every block that comes would prune.
+	left := min(int(math.Floor(float64(x.cfg.MaxBlocks)*x.cfg.PruneRatio)), x.cfg.MaxBlocks-x.cfg.MaxBlocks/100)
+	surplus := len(times) - left
 	if surplus <= 0 {
 		return
 	}
@@ -185,8 +180,8 @@ func (x *Index) prune() {
 	x.visit(func(r *rank) {
 		for _, c := range byRank[r.source] {
 			// The block may have moved or gone since it was seen.
-			if p, ok := r.own(c.id); ok && p == c.place {
-				r.leaveAll(p)
+			if int(c.place.run) < len(r.runs) && r.named(c.place, c.id) {
+				r.leaveAll(c.place)
 			}
 		}
 		r.settle()
@@ -196,12 +191,15 @@ func (x *Index) prune() {
 
 // visit calls do for one rank after the other, with its lock held.
 func (x *Index) visit(do func(*rank)) {
-	for _, src := range x.Ranks() {
+	one := func(src kv.Source) {
 		if r := x.locked(src); r != nil {
+			defer r.mu.Unlock()
 			do(r)
 			r.account()
-			r.mu.Unlock()
 		}
+	}
+	for _, src := range x.Ranks() {
+		one(src)
 	}
 }
 

@@ -31,12 +31,13 @@ type Index struct {
 
 // New returns an empty index.
 func New(cfg Config) *Index {
-	if cfg.PruneRatio == 0 {
+	if !(cfg.PruneRatio > 0 && cfg.PruneRatio <= 1) {
 		cfg.PruneRatio = defaultPruneRatio
 	}
 	if cfg.MaxOrphans == 0 {
 		cfg.MaxOrphans = defaultMaxOrphans
 	}
+	cfg.MaxOrphans = max(cfg.MaxOrphans, 0)
 	x := &Index{cfg: cfg, ranks: map[kv.Source]*rank{}}
 	x.planes.Store(&[]*plane{})
 	return x
@@ -51,17 +52,13 @@ func compare(a, b kv.Source) int {
 }
 
 // Apply takes in what a rank says. It keeps nothing of the batch. It always
-// returns nil: an event that makes no sense is skipped and counted.
+// returns nil: an event that makes no sense is skipped and counted, one of an unknown
+// kind or tier is skipped.
 func (x *Index) Apply(b *kv.Batch) error {
 	if x == nil {
 		return nil
 	}
-	r := x.lock(b.Source)
-	r.now = x.now.Load()
-	cleared := r.apply(b.Events)
-	r.epoch, r.seq, r.known = b.Epoch, b.Seq, true
-	r.mu.Unlock()
-	if cleared && x.cfg.ClearWorker {
+	if x.apply(b) && x.cfg.ClearWorker {
 		for _, src := range x.Ranks() {
 			if src.Worker != b.Source.Worker || src == b.Source {
 				continue
@@ -74,6 +71,14 @@ func (x *Index) Apply(b *kv.Batch) error {
 	}
 	x.prune()
 	return nil
+}
+
+// apply takes a batch in and reports whether it cleared the rank.
+func (x *Index) apply(b *kv.Batch) bool {
+	r := x.lock(b.Source)
+	defer r.mu.Unlock()
+	r.epoch, r.seq, r.known = b.Epoch, b.Seq, true
+	return r.apply(b.Events)
 }
 
 // apply takes events in and reports whether one of them cleared the rank.
@@ -144,6 +149,7 @@ func (x *Index) lock(src kv.Source) *rank {
 		}
 		r.mu.Lock()
 		if !r.gone {
+			r.now = x.now.Load()
 			return r
 		}
 		r.mu.Unlock()
@@ -161,6 +167,7 @@ func (x *Index) locked(src kv.Source) *rank {
 		}
 		r.mu.Lock()
 		if !r.gone {
+			r.now = x.now.Load()
 			return r
 		}
 		r.mu.Unlock()
@@ -173,26 +180,27 @@ func (x *Index) add(src kv.Source) *rank {
 	if r := x.ranks[src]; r != nil {
 		return r
 	}
-	r := x.seat(src)
+	r, _ := x.seat(src, len(*x.planes.Load())+1)
 	x.ranks[src] = r
 	r.plane.show(src, r.slot, -1)
 	return r
 }
 
-// seat returns a rank with a slot that no lookup sees. The caller holds the
-// index's lock.
-func (x *Index) seat(src kv.Source) *rank {
+// seat returns a rank with a slot of one of the first planes, which are made if there
+// are not as many, and which no lookup sees. It reports false if they are full. The
+// caller holds the index's lock.
+func (x *Index) seat(src kv.Source, first int) (*rank, bool) {
 	planes := *x.planes.Load()
-	for _, p := range planes {
-		if slot, ok := p.take(); ok {
-			return x.newRank(src, p, slot)
+	for i := range first {
+		if i == len(planes) {
+			planes = append(slices.Clip(planes), newPlane())
+			x.planes.Store(&planes)
+		}
+		if slot, ok := planes[i].take(); ok {
+			return x.newRank(src, planes[i], slot), true
 		}
 	}
-	p := newPlane()
-	planes = append(slices.Clip(planes), p)
-	x.planes.Store(&planes)
-	slot, _ := p.take()
-	return x.newRank(src, p, slot)
+	return nil, false
 }
 
 // RemoveRank forgets a rank and reports whether it was known.
@@ -216,11 +224,20 @@ func (x *Index) RemoveRank(src kv.Source) bool {
 	return true
 }
 
-// retire gives up everything of a rank that lookups no longer see.
+// retire gives up everything of a rank that lookups no longer see, and planes that
+// nobody needs.
 func (r *rank) retire() {
 	r.gone = true
 	r.sweep()
 	r.plane.give(r.slot)
+	x := r.index
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	planes := *x.planes.Load()
+	for len(planes) > 1 && planes[len(planes)-1].unused() {
+		planes = planes[:len(planes)-1]
+	}
+	x.planes.Store(&planes)
 }
 
 // RemoveWorker forgets all ranks of a worker and returns how many there were.

@@ -8,13 +8,16 @@ import (
 
 // orphans are blocks that a rank holds behind one that it does not hold, or not
 // yet. They wait in stretches: for the block before the first of a stretch, by its
-// name, or by its sequence hash where that is known.
+// name, or by its sequence hash where that is known. Stretches are short, so that
+// taking a block out of one costs little; the ones of a longer piece wait for each
+// other.
 type orphans struct {
 	max, count     int // blocks
 	lost           int // those of them that wait for a name
+	stretches      int
 	forgotten      uint64
-	byName         map[tierName][]*stretch
-	byHash         map[kv.BlockID][]*stretch
+	byName         map[tierName]*stretch // the first of a ring
+	byHash         map[kv.BlockID]*stretch
 	at             map[tierName][]*stretch // by the names of their blocks
 	oldest, newest *stretch
 	copies         *[kv.NumTiers]map[kv.BlockID]uint32 // of the rank
@@ -25,47 +28,74 @@ type tierName struct {
 	id   kv.BlockID
 }
 
+const stretchBlocks = 64
+
+// stretch is up to stretchBlocks blocks that wait.
 type stretch struct {
 	tier       kv.Tier
 	from       origin
 	blocks     []kv.Block
 	since      int64
 	prev, next *stretch // by age
+	// In the ring of those that wait for the same.
+	before, after *stretch
 }
 
 // park lets blocks wait. It keeps a copy of them.
 func (o *orphans) park(t kv.Tier, from origin, blocks []kv.Block, now int64) {
-	if o.at == nil {
-		o.byName, o.byHash, o.at = map[tierName][]*stretch{}, map[kv.BlockID][]*stretch{}, map[tierName][]*stretch{}
-	}
-	if len(blocks) > o.max {
-		o.forgotten += uint64(len(blocks) - o.max)
+	if n := len(blocks) - o.max; n > 0 {
+		o.forgotten += uint64(n)
+		for _, b := range blocks[o.max:] {
+			delete(o.copies[t], b.ID)
+		}
 		blocks = blocks[:o.max]
 	}
-	if len(blocks) == 0 {
-		return
+	blocks = slices.Clone(blocks)
+	for len(blocks) > 0 {
+		n := min(len(blocks), stretchBlocks)
+		o.link(&stretch{tier: t, from: from, blocks: blocks[:n:n], since: now})
+		from = from.behind(blocks[:n])
+		blocks = blocks[n:]
 	}
-	o.link(&stretch{tier: t, from: from, blocks: slices.Clone(blocks), since: now})
 	for o.count > o.max {
-		o.forgotten += uint64(len(o.oldest.blocks))
 		o.forget(o.oldest)
 	}
+}
+
+// behind returns the origin of what follows blocks that have this one.
+func (f origin) behind(blocks []kv.Block) origin {
+	next := origin{parent: blocks[len(blocks)-1].ID, has: true, seq: f.seq, anchored: f.anchored}
+	for _, b := range blocks {
+		if !f.anchored {
+			break
+		}
+		next.seq = kv.Chain(next.seq, b.Tokens)
+	}
+	return next
 }
 
 // forget gives a stretch up.
 func (o *orphans) forget(s *stretch) {
 	o.unlink(s)
+	o.lose(s)
+}
+
+// lose counts a stretch, which waits no more, as forgotten.
+func (o *orphans) lose(s *stretch) {
+	o.forgotten += uint64(len(s.blocks))
 	for _, b := range s.blocks {
 		delete(o.copies[s.tier], b.ID)
 	}
 }
 
 func (o *orphans) link(s *stretch) {
+	if o.at == nil {
+		o.byName, o.byHash, o.at = map[tierName]*stretch{}, map[kv.BlockID]*stretch{}, map[tierName][]*stretch{}
+	}
 	if s.from.anchored {
-		o.byHash[s.from.seq] = append(o.byHash[s.from.seq], s)
+		join(o.byHash, s.from.seq, s)
 	} else {
-		k := tierName{s.tier, s.from.parent}
-		o.byName[k] = append(o.byName[k], s)
+		join(o.byName, tierName{s.tier, s.from.parent}, s)
 		o.lost += len(s.blocks)
 	}
 	for _, b := range s.blocks {
@@ -73,6 +103,7 @@ func (o *orphans) link(s *stretch) {
 		o.at[k] = append(o.at[k], s)
 	}
 	o.count += len(s.blocks)
+	o.stretches++
 	s.prev = o.newest
 	if s.prev != nil {
 		s.prev.next = s
@@ -84,15 +115,21 @@ func (o *orphans) link(s *stretch) {
 
 func (o *orphans) unlink(s *stretch) {
 	if s.from.anchored {
-		without(o.byHash, s.from.seq, s)
+		part(o.byHash, s.from.seq, s)
 	} else {
-		without(o.byName, tierName{s.tier, s.from.parent}, s)
+		part(o.byName, tierName{s.tier, s.from.parent}, s)
 		o.lost -= len(s.blocks)
 	}
 	for _, b := range s.blocks {
-		without(o.at, tierName{s.tier, b.ID}, s)
+		k := tierName{s.tier, b.ID}
+		if rest := slices.DeleteFunc(o.at[k], func(o *stretch) bool { return o == s }); len(rest) > 0 {
+			o.at[k] = rest
+		} else {
+			delete(o.at, k)
+		}
 	}
 	o.count -= len(s.blocks)
+	o.stretches--
 	if s.prev != nil {
 		s.prev.next = s.next
 	} else {
@@ -104,16 +141,33 @@ func (o *orphans) unlink(s *stretch) {
 		o.newest = s.prev
 	}
 	s.prev, s.next = nil, nil
+	if o.count == 0 {
+		o.byName, o.byHash, o.at = nil, nil, nil
+	}
 }
 
-func without[K comparable](m map[K][]*stretch, k K, s *stretch) {
-	list := m[k]
-	list = slices.DeleteFunc(list, func(o *stretch) bool { return o == s })
-	if len(list) == 0 {
-		delete(m, k)
-	} else {
-		m[k] = list
+// join adds a stretch at the end of the ring of a key.
+func join[K comparable](rings map[K]*stretch, k K, s *stretch) {
+	first := rings[k]
+	if first == nil {
+		rings[k] = s
+		first = s
+		s.before = s
 	}
+	s.before, s.after = first.before, first
+	s.before.after, s.after.before = s, s
+}
+
+// part takes a stretch out of the ring of a key.
+func part[K comparable](rings map[K]*stretch, k K, s *stretch) {
+	s.before.after, s.after.before = s.after, s.before
+	switch {
+	case s.after == s:
+		delete(rings, k)
+	case rings[k] == s:
+		rings[k] = s.after
+	}
+	s.before, s.after = nil, nil
 }
 
 // waits reports whether a block waits.
@@ -121,20 +175,18 @@ func (o *orphans) waits(t kv.Tier, id kv.BlockID) bool {
 	return o.count > 0 && len(o.at[tierName{t, id}]) > 0
 }
 
-// takeName takes out a stretch that waits for a name.
+// takeName takes out a stretch that waits for a name, or returns nil.
 func (o *orphans) takeName(t kv.Tier, id kv.BlockID) *stretch {
-	return take(o, o.byName[tierName{t, id}])
+	return o.take(o.byName[tierName{t, id}])
 }
 
-// takeHash takes out a stretch that waits for a sequence hash.
-func (o *orphans) takeHash(seq kv.BlockID) *stretch { return take(o, o.byHash[seq]) }
+// takeHash takes out a stretch that waits for a sequence hash, or returns nil.
+func (o *orphans) takeHash(seq kv.BlockID) *stretch { return o.take(o.byHash[seq]) }
 
-func take(o *orphans, list []*stretch) *stretch {
-	if len(list) == 0 {
-		return nil
+func (o *orphans) take(s *stretch) *stretch {
+	if s != nil {
+		o.unlink(s)
 	}
-	s := list[0]
-	o.unlink(s)
 	return s
 }
 
@@ -145,7 +197,8 @@ func (o *orphans) drop(t kv.Tier, id kv.BlockID) bool {
 		return false
 	}
 	for k := (tierName{t, id}); len(o.at[k]) > 0; {
-		o.split(o.at[k][0], id)
+		s := o.at[k][0]
+		o.split(s, s.index(id), 1)
 	}
 	return true
 }
@@ -154,34 +207,28 @@ func (o *orphans) drop(t kv.Tier, id kv.BlockID) bool {
 // of that name has come elsewhere.
 func (o *orphans) cut(t kv.Tier, id kv.BlockID) {
 	for _, s := range slices.Clone(o.at[tierName{t, id}]) {
-		i := slices.IndexFunc(s.blocks, func(b kv.Block) bool { return b.ID == id }) + 1
-		if i == len(s.blocks) || s.from.anchored {
-			continue
+		if i := s.index(id) + 1; i < len(s.blocks) && !s.from.anchored {
+			o.split(s, i, 0)
 		}
-		o.unlink(s)
-		o.link(&stretch{tier: t, from: origin{parent: id, has: true}, blocks: s.blocks[i:], since: s.since})
-		s.blocks = s.blocks[:i:i]
-		o.link(s)
 	}
 }
 
-// split takes a block out of a stretch.
-func (o *orphans) split(s *stretch, id kv.BlockID) {
-	i := slices.IndexFunc(s.blocks, func(b kv.Block) bool { return b.ID == id })
+func (s *stretch) index(id kv.BlockID) int {
+	return slices.IndexFunc(s.blocks, func(b kv.Block) bool { return b.ID == id })
+}
+
+// split divides a stretch in two, and takes n blocks out between them.
+func (o *orphans) split(s *stretch, at, n int) {
 	o.unlink(s)
-	front, back := s.blocks[:i:i], s.blocks[i+1:]
+	front, back := s.blocks[:at:at], s.blocks[at+n:]
 	if len(back) > 0 {
-		from := origin{parent: id, has: true}
-		if s.from.anchored {
-			from.seq, from.anchored = s.from.seq, true
-			for _, b := range s.blocks[:i+1] {
-				from.seq = kv.Chain(from.seq, b.Tokens)
-			}
-		}
-		o.link(&stretch{tier: s.tier, from: from, blocks: back, since: s.since})
+		o.link(&stretch{tier: s.tier, from: s.from.behind(s.blocks[:at+n]), blocks: back, since: s.since})
 	}
 	if len(front) > 0 {
 		s.blocks = front
 		o.link(s)
 	}
 }
+
+// bytes is about what the orphans take.
+func (o *orphans) bytes() int { return 220*o.stretches + 100*o.count }

@@ -21,6 +21,7 @@ const pageBlocks = 64
 // the block after them.
 type page struct {
 	head, end kv.BlockID // sequence hashes of the first and last block
+	before    kv.BlockID // that of the block before the page, 0 at the beginning of a prompt
 	locals    uint32     // piece with the local hashes
 	size      uint8      // of the piece
 	n         uint8      // blocks
@@ -113,7 +114,7 @@ func (s *shard) find(tag uint64, head kv.BlockID) (uint32, bool) {
 func (s *shard) locals(p *page) []uint64 { return s.local[p.size].at(p.locals) }
 
 // create makes a page of one block, with room for more.
-func (s *shard) create(tag uint64, head kv.BlockID, local kv.LocalHash, room int) uint32 {
+func (s *shard) create(tag uint64, head, before kv.BlockID, local kv.LocalHash, room int) uint32 {
 	var at uint32
 	if n := len(s.free); n > 0 {
 		at = s.free[n-1]
@@ -126,7 +127,7 @@ func (s *shard) create(tag uint64, head kv.BlockID, local kv.LocalHash, room int
 		s.fresh++
 	}
 	p := s.page(at)
-	*p = page{head: head, end: head, n: 1, size: sizeFor(room)}
+	*p = page{head: head, end: head, before: before, n: 1, size: sizeFor(room)}
 	p.locals = s.local[p.size].get()
 	s.locals(p)[0] = uint64(local)
 	s.heads.add(tag, uint64(at))
@@ -179,7 +180,7 @@ func (s *shard) bytes() int {
 	return n
 }
 
-const pageBytes = 88
+const pageBytes = 96
 
 // hashes appends the sequence hashes of the first n blocks of a page.
 func (s *shard) hashes(dst []kv.BlockID, p *page, n int) []kv.BlockID {

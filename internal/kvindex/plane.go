@@ -80,6 +80,13 @@ func (p *plane) give(slot int) {
 	p.taken &^= 1 << slot
 }
 
+// unused reports whether no slot is taken.
+func (p *plane) unused() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.taken == 0
+}
+
 // show lets lookups see a slot as a rank, instead of another slot if there is one:
 // hidden is -1 if there is none.
 func (p *plane) show(src kv.Source, slot, hidden int) {
@@ -132,24 +139,46 @@ func (p *plane) fill(slot int, ref pageRef, off int, blocks []kv.Block) int {
 	return n
 }
 
-// enter makes a rank hold the first block of the page that begins with it, which
-// is made if there is none, with room for as many blocks as given. It reports
-// whether the rank held that block before.
-func (p *plane) enter(slot int, head kv.BlockID, local kv.LocalHash, room int) (pageRef, bool) {
+// entry is what became of entering a page.
+type entry uint8
+
+const (
+	entered entry = iota
+	held          // the rank held the first block before
+	taken         // the page has another content with the same hash
+)
+
+// enter makes a rank hold the first block of the page that begins with it, behind a
+// block with a sequence hash. The page is made if there is none, with room for as many
+// blocks as given.
+//
+// Hashes come from outside and can be forged, so that a page counts only if what it
+// begins with, and behind what, is the same.
+func (p *plane) enter(slot int, before kv.BlockID, first bool, local kv.LocalHash, room int) (pageRef, entry) {
+	head := kv.BlockID(local)
+	if first {
+		before = 0
+	} else {
+		head = kv.Chain(before, local)
+	}
 	h := mix(uint64(head))
 	s, n := p.at(h)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at, ok := s.find(tagOf(h), head)
 	if !ok {
-		at = s.create(tagOf(h), head, local, room)
+		at = s.create(tagOf(h), head, before, local, room)
 	}
+	ref := pageRef(n<<pageIndexes | at)
 	pg := s.page(at)
-	held := pg.lane(slot) > 0
-	if !held {
-		pg.setLane(slot, 1)
+	switch {
+	case pg.before != before || s.locals(pg)[0] != uint64(local):
+		return ref, taken
+	case pg.lane(slot) > 0:
+		return ref, held
 	}
-	return pageRef(n<<pageIndexes | at), held
+	pg.setLane(slot, 1)
+	return ref, entered
 }
 
 // shrink leaves a rank the first n blocks of a page. The page goes when nobody

@@ -20,6 +20,7 @@ type run struct {
 	size              uint8  // of the piece
 	off               uint8  // how many of the parent's blocks lie before the page
 	n                 uint8
+	reach             uint8  // no child has a larger off
 	dead              uint64 // a bit for each block that leaves
 }
 
@@ -43,8 +44,10 @@ type rank struct {
 	runs  []run
 	spare uint32 // the run given back last; next names the one before
 	roots uint32 // runs without parent
-	ids   arena  // of names, and of the times when blocks were last touched
-	now   int64
+	// onPage finds runs by their pages, once somebody had to.
+	onPage map[pageRef]uint32
+	ids    arena // of names, and of the times when blocks were last touched
+	now    int64
 
 	names names
 	// What engines that name blocks by content and position never need: further
@@ -76,12 +79,17 @@ func (x *Index) newRank(src kv.Source, p *plane, slot int) *rank {
 
 // empty forgets everything, without a word to the plane.
 func (r *rank) empty() {
-	r.runs, r.spare, r.roots = nil, none, none
+	r.vacate()
+	r.copies, r.far = [kv.NumTiers]map[kv.BlockID]uint32{}, [kv.NumTiers]farNames{}
+	r.orphans = orphans{max: r.index.cfg.MaxOrphans, copies: &r.copies}
+}
+
+// vacate forgets the blocks on the device, of which none is left in any page.
+func (r *rank) vacate() {
+	r.runs, r.spare, r.roots, r.onPage = nil, none, none, nil
 	r.ids = arena{timed: r.index.cfg.TTL > 0 || r.index.cfg.MaxBlocks > 0}
 	r.names = names{}
 	r.aliases, r.places = nil, nil
-	r.copies, r.far = [kv.NumTiers]map[kv.BlockID]uint32{}, [kv.NumTiers]farNames{}
-	r.orphans = orphans{max: r.index.cfg.MaxOrphans, copies: &r.copies}
 	r.placed, r.leaving, r.last = 0, nil, place{run: none}
 }
 
@@ -98,6 +106,7 @@ func (r *rank) sweep() {
 			r.unsetFar(kv.Tier(t), seq)
 		}
 	}
+	r.account()
 	r.empty()
 	r.account()
 }
@@ -167,20 +176,28 @@ func (r *rank) addRun(page pageRef, parent uint32, off int, room int) uint32 {
 	u.ids = r.ids.get(u.size, at)
 	first := &r.roots
 	if parent != none {
-		first = &r.runs[parent].child
-		u.pos = r.runs[parent].pos + uint32(off)
+		up := &r.runs[parent]
+		first = &up.child
+		up.reach = max(up.reach, uint8(off))
+		u.pos = up.pos + uint32(off)
 	}
 	u.next = *first
 	if u.next != none {
 		r.runs[u.next].prev = at
 	}
 	*first = at
+	if r.onPage != nil {
+		r.onPage[page] = at
+	}
 	return at
 }
 
 // dropRun gives up a run without blocks or children.
 func (r *rank) dropRun(at uint32) {
 	u := &r.runs[at]
+	if r.onPage != nil {
+		delete(r.onPage, u.page)
+	}
 	switch {
 	case u.prev != none:
 		r.runs[u.prev].next = u.next
@@ -197,18 +214,27 @@ func (r *rank) dropRun(at uint32) {
 	r.spare = at
 }
 
-// runOn returns the child of a run, or the root, that lies on a page. The name of
-// its first block usually leads there.
-func (r *rank) runOn(page pageRef, parent uint32, id kv.BlockID) uint32 {
-	if p, ok := r.own(id); ok && p.off == 0 && r.runs[p.run].page == page {
-		return p.run
+// runOn returns the run that lies on a page behind the first blocks of another, or at
+// the beginning of a prompt. The name of its first block usually leads there. It
+// returns none if the run follows something else: two contents with one hash.
+func (r *rank) runOn(page pageRef, parent uint32, off int, id kv.BlockID) uint32 {
+	p, ok := r.own(id)
+	at := p.run
+	if !ok || r.runs[at].page != page {
+		if r.onPage == nil {
+			r.onPage = map[pageRef]uint32{}
+			for i := range r.runs {
+				if u := &r.runs[i]; u.n > 0 {
+					r.onPage[u.page] = uint32(i)
+				}
+			}
+		}
+		if at, ok = r.onPage[page]; !ok {
+			return none
+		}
 	}
-	at := r.roots
-	if parent != none {
-		at = r.runs[parent].child
-	}
-	for r.runs[at].page != page {
-		at = r.runs[at].next
+	if u := &r.runs[at]; u.parent != parent || parent != none && int(u.off) != off {
+		return none
 	}
 	return at
 }
@@ -223,12 +249,12 @@ func (r *rank) blocks() int {
 }
 
 func (r *rank) bytes() int {
-	n := cap(r.runs)*runBytes + r.ids.bytes() + r.names.bytes() + 48*r.orphans.count + 8*cap(r.seen)
+	n := cap(r.runs)*runBytes + r.ids.bytes() + r.names.bytes() + r.orphans.bytes() + 8*cap(r.seen)
 	for t := range r.far {
-		n += 80 * len(r.far[t].links)
+		n += 130 * len(r.far[t].links)
 	}
 	for t := range r.copies {
-		n += 24 * len(r.copies[t])
+		n += 40 * len(r.copies[t])
 	}
-	return n + 48*(len(r.aliases)+len(r.places))
+	return n + 24*len(r.onPage) + 70*(len(r.aliases)+len(r.places))
 }

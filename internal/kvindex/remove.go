@@ -140,17 +140,23 @@ func (r *rank) settle() {
 	}
 	r.leaving = r.leaving[:0]
 	version.Add(1)
-	r.trimNames()
+	if r.placed == 0 {
+		r.vacate()
+	} else {
+		r.trimNames()
+	}
 }
 
 // branches reports whether a run has children behind its first blocks.
 func (r *rank) branches(u *run, keep int) bool {
-	for c := u.child; c != none; c = r.runs[c].next {
-		if int(r.runs[c].off) > keep {
-			return true
-		}
+	if int(u.reach) <= keep {
+		return false
 	}
-	return false
+	u.reach = 0
+	for c := u.child; c != none; c = r.runs[c].next {
+		u.reach = max(u.reach, r.runs[c].off)
+	}
+	return int(u.reach) > keep
 }
 
 // strand makes orphans of the blocks of a run from one on, those that leave left
@@ -197,11 +203,8 @@ func (r *rank) park(at uint32, keep int, locals []kv.LocalHash, hashes []kv.Bloc
 		if o > 0 {
 			from.seq = hashes[o-1]
 		}
-		if p, ok := r.before(place{at, uint8(o)}); ok {
-			from.parent = r.id(p)
-		} else {
-			from = origin{}
-		}
+		p, _ := r.before(place{at, uint8(o)}) // the first of a prompt never waits
+		from.parent = r.id(p)
 		return from
 	}
 	blocks := (*held)[:0]

@@ -103,12 +103,14 @@ type origin struct {
 // storeNear takes blocks in that lie on the device. If what they follow is not
 // there they wait for it.
 func (r *rank) storeNear(from origin, blocks []kv.Block, counted bool) Status {
-	if !from.has {
-		r.put(place{run: none}, blocks, counted)
-		return OK
+	at, ok := place{run: none}, true
+	if from.has {
+		at, ok = r.follow(from)
 	}
-	if p, ok := r.follow(from); ok {
-		r.put(p, blocks, counted)
+	if ok {
+		if !r.put(at, blocks, told(counted)) {
+			return Invalid
+		}
 		return OK
 	}
 	r.wait(kv.Device, from, blocks, counted)
@@ -187,16 +189,30 @@ func told(counted bool) manner {
 // news reports whether it is news to hear of a block.
 func (m manner) news() bool { return m >= toldOnce }
 
-// put stores blocks at a place and behind it, and then what waited for them.
-func (r *rank) put(at place, blocks []kv.Block, counted bool) {
-	r.lay(at, blocks, told(counted))
-	if r.orphans.count > 0 {
-		r.adopt(kv.Device, blocks)
+// put stores blocks at a place and behind it, and then what waited for them. It
+// reports false if that was not possible.
+func (r *rank) put(at place, blocks []kv.Block, how manner) bool {
+	if !r.lay(at, blocks, how) {
+		return false
 	}
+	if r.orphans.count > 0 {
+		r.adopt(kv.Device, r.hashBefore(at), at.run == none, blocks)
+	}
+	return true
 }
 
-// lay stores blocks at a place and behind it: page by page.
-func (r *rank) lay(at place, blocks []kv.Block, how manner) {
+// hashBefore returns the sequence hash of the block before a place, 0 at the
+// beginning of a prompt.
+func (r *rank) hashBefore(at place) kv.BlockID {
+	if at.run == none {
+		return 0
+	}
+	return r.hash(place{run: at.run, off: at.off - 1})
+}
+
+// lay stores blocks at a place and behind it: page by page. It stops and reports
+// false where a hash stands for another content.
+func (r *rank) lay(at place, blocks []kv.Block, how manner) bool {
 	run, off := at.run, int(at.off)
 	if r.ids.timed {
 		r.refresh(at)
@@ -210,19 +226,21 @@ func (r *rank) lay(at place, blocks []kv.Block, how manner) {
 				continue
 			}
 		}
-		head := kv.BlockID(blocks[0].Tokens)
-		if run != none {
-			head = kv.Chain(r.plane.hashAt(r.runs[run].page, off-1), blocks[0].Tokens)
-		}
-		page, held := r.plane.enter(r.slot, head, blocks[0].Tokens, len(blocks))
-		if held {
-			run = r.runOn(page, run, blocks[0].ID)
-		} else {
+		before := r.hashBefore(place{run: run, off: uint8(off)})
+		page, was := r.plane.enter(r.slot, before, run == none, blocks[0].Tokens, len(blocks))
+		switch was {
+		case entered:
 			run = r.addRun(page, run, off, len(blocks))
+		case held:
+			run = r.runOn(page, run, off, blocks[0].ID)
+		}
+		if was == taken || run == none {
+			return false
 		}
 		r.name(run, 0, blocks[:1], how)
 		blocks, off = blocks[1:], 1
 	}
+	return true
 }
 
 // refresh notes that the blocks before a place were touched, since one behind them is:
@@ -381,47 +399,56 @@ func (r *rank) alias(p place, id kv.BlockID, how manner) {
 	}
 }
 
-// adopt stores what waited for blocks that have just been placed in a tier.
-func (r *rank) adopt(t kv.Tier, blocks []kv.Block) {
+// adopt stores what waited for blocks that have just been placed in a tier, behind one
+// with a sequence hash or at the beginning of a prompt.
+func (r *rank) adopt(t kv.Tier, before kv.BlockID, first bool, blocks []kv.Block) {
 	type batch struct {
 		tier   kv.Tier
+		before kv.BlockID
+		first  bool
 		blocks []kv.Block
 	}
-	todo := []batch{{t, blocks}}
+	todo := []batch{{t, before, first, blocks}}
 	for len(todo) > 0 && r.orphans.count > 0 {
 		next := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
-		var seq kv.BlockID
-		for i, b := range next.blocks {
+		seq, first := next.before, next.first
+		for _, b := range next.blocks {
+			if first {
+				seq, first = kv.BlockID(b.Tokens), false
+			} else {
+				seq = kv.Chain(seq, b.Tokens)
+			}
 			if next.tier == kv.Device {
-				p, _ := r.find(b.ID)
-				if i == 0 {
-					seq = r.hash(p)
-				} else {
-					seq = kv.Chain(seq, b.Tokens)
-				}
 				for o := r.orphans.takeHash(seq); o != nil; o = r.orphans.takeHash(seq) {
-					p.off++
-					r.lay(p, o.blocks, adopted)
-					p.off--
-					todo = append(todo, batch{kv.Device, o.blocks})
+					if r.layBehind(b.ID, seq, o) {
+						todo = append(todo, batch{kv.Device, seq, false, o.blocks})
+					}
 				}
 				for o := r.orphans.takeName(kv.Device, b.ID); o != nil; o = r.orphans.takeName(kv.Device, b.ID) {
-					p.off++
-					r.lay(p, o.blocks, adopted)
-					p.off--
-					todo = append(todo, batch{kv.Device, o.blocks})
+					if r.layBehind(b.ID, seq, o) {
+						todo = append(todo, batch{kv.Device, seq, false, o.blocks})
+					}
 				}
-			} else if l, ok := r.far[next.tier].links[b.ID]; ok {
-				seq = l.seq
 			}
 			for t := kv.Host; t < kv.NumTiers; t++ {
 				r.orphans.cut(t, b.ID)
 				for o := r.orphans.takeName(t, b.ID); o != nil; o = r.orphans.takeName(t, b.ID) {
 					r.layFar(t, seq, true, origin{parent: b.ID, has: true}, o.blocks, adopted)
-					todo = append(todo, batch{t, o.blocks})
+					todo = append(todo, batch{t, seq, false, o.blocks})
 				}
 			}
 		}
 	}
+}
+
+// layBehind stores a stretch behind a block that has a name and a sequence hash. It
+// reports false, and the stretch is forgotten, if that was not possible.
+func (r *rank) layBehind(id, seq kv.BlockID, s *stretch) bool {
+	p, ok := r.follow(origin{parent: id, has: true, seq: seq, anchored: true})
+	if ok && r.lay(p, s.blocks, adopted) {
+		return true
+	}
+	r.orphans.lose(s)
+	return false
 }

@@ -27,7 +27,7 @@ func (r *rank) storeFar(t kv.Tier, from origin, blocks []kv.Block, counted bool)
 	if ok {
 		r.layFar(t, seq, from.has, from, blocks, told(counted))
 		if r.orphans.count > 0 {
-			r.adopt(t, blocks)
+			r.adopt(t, seq, !from.has, blocks)
 		}
 		return OK
 	}
@@ -131,6 +131,9 @@ func (r *rank) removeFar(t kv.Tier, id kv.BlockID) bool {
 	if ok {
 		delete(f.links, id)
 		r.losing(func() { r.dropFar(t, l.seq) })
+		if len(f.links) == 0 {
+			*f = farNames{}
+		}
 	}
 	return ok
 }
