@@ -12,7 +12,14 @@ import (
 // settle they are counted as there.
 func (r *rank) remove(ev *kv.Event) Status {
 	st := OK
+	plain := ev.Tier == kv.Device && len(r.copies[kv.Device])+r.orphans.count+len(r.places) == 0
 	for _, b := range ev.Blocks {
+		if plain {
+			if p, ok := r.near(b.ID); ok {
+				r.unname(p)
+				continue
+			}
+		}
 		if !r.removeOne(ev.Tier, b.ID, ev.Counted) {
 			st = BlockNotFound
 		}

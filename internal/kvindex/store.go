@@ -42,17 +42,21 @@ func (r *rank) distinct(ev *kv.Event) bool {
 		}
 		return true
 	}
-	if len(blocks) > 256 {
+	if len(blocks) > 4096 {
 		return r.distinctMany(ev)
 	}
-	// Mostly a bit for each name is enough to see that they differ.
-	var seen [4096 / 64]uint64
+	// Mostly a bit for each name, of many times as many, is enough to see that they
+	// differ.
+	width := bits.Len(uint(32 * len(blocks)))
+	seen := r.scratch(1 << (width - 6))
 	for i, b := range blocks {
-		h := mix(uint64(b.ID)) >> 52
-		if seen[h/64]>>(h%64)&1 != 0 && slices.ContainsFunc(blocks[:i], func(o kv.Block) bool { return o.ID == b.ID }) {
+		h := mix(uint64(b.ID)) >> (64 - width)
+		w := &seen[h/64]
+		if bit := uint64(1) << (h % 64); *w&bit == 0 {
+			*w |= bit
+		} else if slices.ContainsFunc(blocks[:i], func(o kv.Block) bool { return o.ID == b.ID }) {
 			return false
 		}
-		seen[h/64] |= 1 << (h % 64)
 		if parent && b.ID == ev.Parent {
 			return false
 		}
@@ -60,20 +64,15 @@ func (r *rank) distinct(ev *kv.Event) bool {
 	return true
 }
 
-// distinctMany is distinct for an event of many blocks.
+// distinctMany is distinct for an event of many blocks: with a hash table.
 func (r *rank) distinctMany(ev *kv.Event) bool {
 	size := 1 << bits.Len(uint(2*len(ev.Blocks)))
-	if cap(r.seen) < size {
-		r.seen = make([]uint64, size)
-	}
-	seen := r.seen[:size]
-	clear(seen)
+	seen := r.scratch(size)
+	defer func() { r.seen = nil }()
 	zero := false
 	for _, b := range ev.Blocks {
 		switch {
-		case b.ID == ev.Parent && ev.HasParent && !ev.HasParentSeq:
-			return false
-		case b.ID == 0 && zero:
+		case b.ID == ev.Parent && ev.HasParent && !ev.HasParentSeq, b.ID == 0 && zero:
 			return false
 		case b.ID == 0: // which marks what is free
 			zero = true
@@ -89,6 +88,16 @@ func (r *rank) distinctMany(ev *kv.Event) bool {
 		seen[i] = uint64(b.ID)
 	}
 	return true
+}
+
+// scratch returns n words that are 0, until it is called again.
+func (r *rank) scratch(n int) []uint64 {
+	if cap(r.seen) < n {
+		r.seen = make([]uint64, n)
+	}
+	words := r.seen[:n]
+	clear(words)
+	return words
 }
 
 // origin is what a stored block follows: nothing, or a block with a name, or one
