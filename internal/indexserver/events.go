@@ -37,8 +37,8 @@ type eventsBody struct {
 }
 
 const (
-	maxErrors    = 8      // events that an answer explains
-	maxMalformed = 10_000 // events of one body that cannot be read
+	maxErrors    = 8       // events that an answer explains
+	maxMalformed = 1 << 17 // events of one body that cannot be read
 )
 
 // events takes in what workers say about their caches. Events of one rank with the

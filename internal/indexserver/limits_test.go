@@ -128,7 +128,7 @@ func TestManyMalformed(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newSmall(t, Config{})
 			rec := ask(s, "POST", "/events", tc.contentType, tc.body)
-			if rec.Code != http.StatusBadRequest || !strings.Contains(rec.Body.String(), "after 1 events, which were taken in: 10000 events that cannot be read") {
+			if rec.Code != http.StatusBadRequest || !strings.Contains(rec.Body.String(), "after 1 events, which were taken in: 131072 events that cannot be read") {
 				t.Errorf("status %d: %s", rec.Code, rec.Body)
 			}
 			p, _ := s.find(poolKey{"m", defaultGroup})

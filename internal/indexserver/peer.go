@@ -2,11 +2,13 @@ package indexserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -14,10 +16,38 @@ import (
 // firstByte is how long another server may take to begin its answer.
 const firstByte = 10 * time.Second
 
+// patience is how long another server may say that it is busy.
+const patience = 2 * time.Minute
+
+// busyError is the answer of a server that wants to be asked again.
+type busyError struct {
+	error
+	after time.Duration
+}
+
 // OpenDump asks another server for its dump. The URL is that of the server, or of a
-// dump. It waits ten seconds for the answer to begin, and reads fail when nothing
-// comes for half a minute, or too little for longer. The caller closes what it returns.
+// dump. It waits ten seconds for the answer to begin, two minutes for a server that
+// says it is busy, and reads fail when nothing comes for half a minute, or too little
+// for longer. The caller closes what it returns.
 func OpenDump(ctx context.Context, server string) (io.ReadCloser, error) {
+	for begun := time.Now(); ; {
+		d, err := openDump(ctx, server)
+		busy, ok := errors.AsType[*busyError](err)
+		if !ok {
+			return d, err
+		}
+		if time.Since(begun)+busy.after > patience {
+			return nil, err
+		}
+		select {
+		case <-time.After(busy.after):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func openDump(ctx context.Context, server string) (io.ReadCloser, error) {
 	u, err := url.Parse(server)
 	if err != nil {
 		return nil, err
@@ -40,6 +70,13 @@ func OpenDump(ctx context.Context, server string) (io.ReadCloser, error) {
 	if err == nil && resp.StatusCode != http.StatusOK {
 		resp.Body.Close()
 		err = fmt.Errorf("%s: expected a dump, got status %s", u.Redacted(), resp.Status)
+		if resp.StatusCode == http.StatusServiceUnavailable {
+			seconds, convErr := strconv.Atoi(resp.Header.Get("Retry-After"))
+			if convErr != nil {
+				seconds = 1
+			}
+			err = &busyError{err, time.Duration(min(max(seconds, 0), 10)) * time.Second}
+		}
 	}
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil {

@@ -338,6 +338,28 @@ func TestOpenDump(t *testing.T) {
 }
 
 // A server that does not answer, or stops in the middle, is given up.
+// TestOpenDumpBusy: a server with too much to do is asked again.
+func TestOpenDumpBusy(t *testing.T) {
+	asked := 0
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if asked++; asked < 3 {
+			w.Header().Set("Retry-After", "0")
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		io.WriteString(w, "{}")
+	}))
+	defer srv.Close()
+	d, err := OpenDump(t.Context(), srv.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if body, err := io.ReadAll(d); string(body) != "{}" || err != nil || asked != 3 {
+		t.Errorf("%q and %v after %d questions", body, err, asked)
+	}
+}
+
 func TestOpenDumpSilence(t *testing.T) {
 	gone := make(chan struct{})
 	mux := http.NewServeMux()

@@ -132,6 +132,7 @@ type Feed struct {
 	reached uint64 // the furthest position it came to
 	full    bool   // it has to begin from nothing
 	healing bool   // batches are applied meanwhile
+	spilled bool   // and not all since the question are held
 	blind   bool   // nothing had arrived when it was asked
 	back    bool   // an answer ended before what arrived, and none arrived since
 	dump    Answer // being restored
@@ -204,6 +205,9 @@ func (f *Feed) Batch(b *kv.Batch) []Action {
 			f.hold(b)
 		}
 	case f.opt.Recoverable:
+		if f.healing {
+			f.held = nil // they are applied
+		}
 		f.hold(b)
 		f.recover()
 	default:
@@ -377,7 +381,9 @@ func (f *Feed) hold(b *kv.Batch) {
 	f.held = slices.Insert(f.held, at, b)
 	if len(f.held) > f.opt.Buffer {
 		f.held = slices.Delete(f.held, 0, 1)
-		if !f.healing {
+		if f.healing {
+			f.spilled = true
+		} else {
 			f.n.Overflowed++
 		}
 	}

@@ -3,6 +3,7 @@ package kvfeed
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stator-ai/stator/internal/kv"
+	"github.com/stator-ai/stator/internal/kvindex"
 )
 
 var testSource = kv.Source{Worker: 7, Rank: 1}
@@ -668,5 +670,41 @@ func TestBackoffIsBounded(t *testing.T) {
 	}
 	if after := acts[0].Recovery.After; after <= 0 || after > 4*time.Hour {
 		t.Errorf("attempt 99 after %v, want a positive time of at most 4 h", after)
+	}
+}
+
+// TestFeedHealSpills: a dump without a mark is not trusted when batches since the
+// question may be missing behind it.
+func TestFeedHealSpills(t *testing.T) {
+	for _, ordered := range []bool{true, false} {
+		f := NewFeed(testSource, Options{Ordered: ordered, Recoverable: true, Buffer: 4})
+		x := kvindex.New(kvindex.Config{})
+		x.Apply(stored(0, 9))
+		d, _ := x.Dump(testSource)
+		restored := func(acts []Action) []Action {
+			for _, a := range acts {
+				if a.Do == Recover {
+					f.Answer(a.Recovery.ID, Answer{Kind: Dump, Dump: func(yield func(*kv.Event, error) bool) {
+						for ev := range d.All() {
+							if !yield(ev, nil) {
+								return
+							}
+						}
+					}})
+				}
+			}
+			for range f.dump.Dump { // as an index would
+			}
+			return f.Restored(nil)
+		}
+		heal := restored(f.Start())
+		heal = slices.Clone(heal)
+		for seq := uint64(10); seq < 30; seq++ {
+			f.Batch(stored(0, seq))
+		}
+		restored(heal)
+		if f.State() != Dirty {
+			t.Errorf("ordered %v: %v, although batches are in neither the dump nor what was held", ordered, f.State())
+		}
 	}
 }

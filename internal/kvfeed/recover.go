@@ -89,9 +89,9 @@ func (f *Feed) Restored(err error) []Action {
 	default:
 		// Which of the batches held back the dump knows was not told. Applying all of
 		// them ends in the same set of blocks. Whether one is missing before the first
-		// of them cannot be seen, but when healing they go back to well before the
-		// question.
-		f.heard, f.dirty = true, !healing
+		// of them cannot be seen, but when healing they go back to before the question,
+		// unless there were too many.
+		f.heard, f.dirty = true, !healing || f.spilled
 		if !healing || len(f.held) > 0 {
 			f.cur.Lift()
 		}
@@ -268,7 +268,7 @@ func (f *Feed) supersede() {
 
 func (f *Feed) ask(after time.Duration) {
 	f.lastID++
-	f.blind = !f.cur.seen
+	f.blind, f.spilled = !f.cur.seen, false
 	next, placed := f.cur.Next()
 	f.rec = Recovery{ID: f.lastID, From: next, Full: f.full || !placed, Attempt: f.attempt + 1, After: after}
 	if f.rec.Full {

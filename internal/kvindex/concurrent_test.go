@@ -218,6 +218,9 @@ func watch(t *testing.T, x *kvindex.Index, prompts [][]kv.Block, writers [][]*li
 			t.Errorf("when all is done, of prompt %d\n got %v\nwant %v", i, got, want)
 		}
 	}
+	if err := x.Check(); err != nil {
+		t.Error(err)
+	}
 	t.Logf("%d steps, %d lookups among them, %d in silence; of ranks that did not change %d answers exact, %d less",
 		steps.Load(), busy.Load(), quiet.Load(), exact.Load(), less.Load())
 	if less.Load() > exact.Load() {
@@ -291,48 +294,67 @@ func (u *universe) lifeSteps(src kv.Source) []step {
 	return steps
 }
 
-// TestTiersCross lets a rank's device and host hold parts of a prompt that never make
-// up a whole: whoever reads the one early and the other late sees one.
+// TestTiersCross lets two tiers of a rank hold parts of a prompt that never make up a
+// whole: whoever reads the one early and the other late sees one.
 func TestTiersCross(t *testing.T) {
 	const part = 100
 	blocks := chain(to(3 * part)...)
-	prompts := [][]kv.Block{blocks}
-	enough := int64(30_000)
-	if raceEnabled {
-		enough /= 10
+	one := func(kind kv.Kind, tier kv.Tier, from, to int) kv.Event {
+		ev := kv.Event{Kind: kind, Tier: tier, Blocks: blocks[from:to]}
+		if kind == kv.Stored && from > 0 {
+			ev.Parent, ev.HasParent = blocks[from-1].ID, true
+			ev.ParentSeq, ev.HasParentSeq = blocks[from-1].ID, tier != kv.Device
+		}
+		return ev
 	}
-	var writers [][]*life
-	for w := range 3 {
-		src := rank0(kv.WorkerID(1 + w))
-		one := func(kind kv.Kind, tier kv.Tier, from, to int) step {
-			ev := kv.Event{Kind: kind, Tier: tier, Blocks: blocks[from:to]}
-			if kind == kv.Stored && from > 0 {
-				ev.Parent, ev.HasParent = blocks[from-1].ID, true
+	for _, tc := range []struct {
+		name  string
+		first []kv.Event
+		turns [][]kv.Event
+	}{
+		{"device and host", []kv.Event{one(kv.Stored, kv.Device, 0, 2*part)}, [][]kv.Event{
+			{one(kv.Removed, kv.Device, part, 2*part)},
+			{one(kv.Stored, kv.Host, 2*part, 3*part)},
+			{one(kv.Removed, kv.Host, 2*part, 3*part)},
+			{one(kv.Stored, kv.Device, part, 2*part)},
+		}},
+		{"host and disk", []kv.Event{one(kv.Stored, kv.Device, 0, part), one(kv.Stored, kv.Host, part, 2*part)}, [][]kv.Event{
+			// One block at the beginning of what is read of the host is enough.
+			{one(kv.Removed, kv.Host, part, part+1), one(kv.Stored, kv.Disk, 2*part, 3*part)},
+			{one(kv.Removed, kv.Disk, 2*part, 3*part), one(kv.Stored, kv.Host, part, part+1)},
+		}},
+		// The rank begins anew, in the same slot, and loses nothing on the way.
+		{"device, and host after a clear", nil, [][]kv.Event{
+			{{Kind: kv.Cleared}, one(kv.Stored, kv.Device, 0, 2*part)},
+			{{Kind: kv.Cleared}, one(kv.Stored, kv.Host, 2*part, 3*part)},
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			enough := int64(12_000)
+			if raceEnabled {
+				enough /= 10
 			}
-			return step{do: apply, src: src, events: []kv.Event{ev}}
-		}
-		steps := []step{
-			one(kv.Stored, kv.Device, 0, 2*part),
-			// An external copy of the last block keeps the place of what follows it.
-			one(kv.Stored, kv.External, 2*part-1, 2*part),
-		}
-		for range 10 {
-			steps = append(steps,
-				one(kv.Removed, kv.Device, part, 2*part),
-				one(kv.Stored, kv.Host, 2*part, 3*part),
-				one(kv.Removed, kv.Host, 2*part, 3*part),
-				one(kv.Stored, kv.Device, part, 2*part),
-			)
-		}
-		l := newLife(src, steps, prompts)
-		for v := range l.truth {
-			if l.truth[v][0][kv.External] > 2*part {
-				t.Fatalf("version %d holds %v", v, l.truth[v][0])
+			prompts := [][]kv.Block{blocks}
+			var writers [][]*life
+			for w := range 3 {
+				src := rank0(kv.WorkerID(1 + w))
+				steps := []step{{do: apply, src: src, events: tc.first}}
+				for range 10 {
+					for _, events := range tc.turns {
+						steps = append(steps, step{do: apply, src: src, events: events})
+					}
+				}
+				l := newLife(src, steps, prompts)
+				for v := range l.truth {
+					if l.truth[v][0][kv.External] > 2*part {
+						t.Fatalf("version %d holds %v", v, l.truth[v][0])
+					}
+				}
+				writers = append(writers, []*life{l})
 			}
-		}
-		writers = append(writers, []*life{l})
+			watch(t, kvindex.New(kvindex.Config{}), prompts, writers, enough)
+		})
 	}
-	watch(t, kvindex.New(kvindex.Config{}), prompts, writers, enough)
 }
 
 // TestConcurrentCalls lets everything run against everything. It is for the race
@@ -383,8 +405,14 @@ func TestConcurrentCalls(t *testing.T) {
 		})
 	}
 	all.Wait()
+	if err := x.Check(); err != nil {
+		t.Error(err)
+	}
 	for _, src := range x.Ranks() {
 		x.RemoveRank(src)
+	}
+	if err := x.Check(); err != nil {
+		t.Error(err)
 	}
 	if s := x.Stats(); s.Ranks != 0 || s.Blocks != 0 || s.Orphans != 0 {
 		t.Errorf("%d ranks, %d blocks, %d orphans left", s.Ranks, s.Blocks, s.Orphans)

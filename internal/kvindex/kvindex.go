@@ -63,7 +63,7 @@ const (
 	OK             Status = iota
 	ParentNotFound        // the block before those stored is not there (yet); they wait for it
 	BlockNotFound         // a block to be removed is not there; the others were removed
-	Invalid               // an event that contradicts itself; it had no effect
+	Invalid               // names a block twice, without effect; or a hash of it stands for something else, and the rest is left out
 	NumStatus      = 4    // how many there are
 )
 

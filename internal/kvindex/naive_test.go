@@ -41,7 +41,11 @@ type naiveRank struct {
 	blocks  int  // links
 	hidden  int  // links that are not seen
 	doubt   bool // the events so far could have ended otherwise
-	due     bool // a link waits for one that came
+	// unsure has names with several places on the device of which nobody knows to which
+	// the block came last: that matters once a block follows the name. It says after
+	// which event that was so.
+	unsure map[kv.BlockID]int
+	due    bool // a link waits for one that came
 	// awaits has the names and, for links whose place is known, the sequence hashes
 	// of the blocks that hidden links follow.
 	awaits struct{ names, hashes map[kv.BlockID]bool }
@@ -66,13 +70,14 @@ type naiveLink struct {
 	hasParent bool
 	// after is the sequence hash of the block before it, once that is known. It
 	// stays, whatever becomes of the name of that block.
-	after kv.BlockID
-	fixed bool
-	seq   kv.BlockID // its own, once fixed or without parent
-	seen  bool
-	was   bool // seen, before the present event
-	gone  bool
-	event int // the last that made it visible without storing it
+	after  kv.BlockID
+	fixed  bool
+	seq    kv.BlockID // its own, once fixed or without parent
+	seen   bool
+	was    bool // seen, before the present event
+	gone   bool
+	event  int // the last that made it visible without storing it
+	stored int // the event that stored it
 }
 
 func newNaive(clearWorker, vague bool) *naive {
@@ -97,6 +102,7 @@ func (r *naiveRank) clear() {
 	}
 	r.blocks, r.hidden = 0, 0
 	r.due = false
+	r.unsure = map[kv.BlockID]int{}
 	r.awaits.names, r.awaits.hashes = map[kv.BlockID]bool{}, map[kv.BlockID]bool{}
 }
 
@@ -258,12 +264,18 @@ func (r *naiveRank) strange(l *naiveLink) bool {
 
 // last returns the link of a block that was stored last among those seen.
 func (r *naiveRank) last(t kv.Tier, id kv.BlockID) *naiveLink {
-	for _, l := range slices.Backward(r.tiers[t].byID[id]) {
+	var last *naiveLink
+	places := 0
+	for _, l := range r.tiers[t].byID[id] {
 		if l.seen {
-			return l
+			last = l
+			places++
 		}
 	}
-	return nil
+	if places > 1 && t == kv.Device && last.stored <= r.unsure[id] {
+		r.doubt = true
+	}
+	return last
 }
 
 // resolve gives a link its place, if the block before it has one, and reports
@@ -293,6 +305,7 @@ func (r *naiveRank) resolve(t kv.Tier, l *naiveLink) bool {
 // same place or wait for one, and beyond the device also of one that lies elsewhere.
 func (x *naive) put(r *naiveRank, t kv.Tier, l *naiveLink, counted bool) {
 	tier := &r.tiers[t]
+	l.stored = r.event
 	l.seen = r.resolve(t, l)
 	old := tier.byID[l.id]
 	if len(old) > 0 {
@@ -362,6 +375,9 @@ func (r *naiveRank) remove(ev *kv.Event) kvindex.Status {
 		}
 		delete(tier.byID, b.ID)
 		delete(tier.extra, b.ID)
+		if ev.Tier == kv.Device {
+			delete(r.unsure, b.ID)
+		}
 	}
 	r.settle()
 	return st
@@ -484,7 +500,7 @@ func (r *naiveRank) join(t kv.Tier, l *naiveLink) {
 		case o.seq == l.seq || t != kv.Device:
 			o.gone = true
 		default:
-			r.doubt = true // which one was stored last?
+			r.unsure[l.id] = r.event // which one was stored last?
 		}
 	}
 	tier.byID[l.id] = slices.DeleteFunc(tier.byID[l.id], func(o *naiveLink) bool { return o.gone })

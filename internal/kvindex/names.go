@@ -39,25 +39,36 @@ func (t *names) next(i int) int {
 // at once.
 func (t *names) touch(hash uint64) uint32 { return t.slots[t.home(hash)] }
 
-// set adds a word at a slot that is free.
+// set adds a word at a slot where a search has ended.
 func (t *names) set(slot int, hash uint64, word uint32) {
+	if t.slots[slot] == 0 {
+		t.used++
+	}
 	t.slots[slot] = uint32(hash)&^t.word | word + 1
-	t.used++
 }
 
-// search returns the place of a block by its own name, or the free slot where the
-// search ended.
+// search returns the place of a block by its own name, or the slot where the name
+// would go: one that has led to such a block before, or the free one where the search
+// ended.
 func (r *rank) search(hash uint64, id kv.BlockID) (p place, slot int, ok bool) {
 	t := &r.names
 	tag := uint32(hash) &^ t.word
 	slot = t.home(hash)
+	old := -1
 	for s := t.slots[slot]; s != 0; s = t.slots[slot] {
 		if s&^t.word == tag {
-			if p, ok := r.at(s&t.word-1, id); ok {
+			word := s&t.word - 1
+			if p, ok := r.at(word, id); ok {
 				return p, slot, true
+			}
+			if old < 0 && kv.BlockID(*r.ids.at(word)) == id {
+				old = slot // the block was there
 			}
 		}
 		slot = t.next(slot)
+	}
+	if old >= 0 {
+		slot = old
 	}
 	return place{}, slot, false
 }
@@ -110,7 +121,7 @@ func (r *rank) reserveNames(n int) {
 }
 
 // renewNames makes the table anew, of what has a use, with room for n more names and
-// as many again before that has to be done next.
+// about as many again before that has to be done next.
 func (r *rank) renewNames(n int) {
 	t := &r.names
 	if size := max(minNames, 3*(r.placed+n)); size > len(t.slots) || 2*size < len(t.slots) {
@@ -120,11 +131,8 @@ func (r *rank) renewNames(n int) {
 	}
 	t.used = 0
 	t.word = 1<<bits.Len32(2*r.ids.words+1024) - 1
-	for at := range r.runs {
+	for at := r.roots; at != none; at = r.after(at) {
 		u := &r.runs[at]
-		if u.n == 0 {
-			continue
-		}
 		for o, id := range r.piece(u)[:u.n] {
 			if u.dead>>o&1 == 0 {
 				r.putName(id, u.ids+uint32(o))

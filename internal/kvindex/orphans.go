@@ -43,17 +43,13 @@ type stretch struct {
 
 // park lets blocks wait. It keeps a copy of them.
 func (o *orphans) park(t kv.Tier, from origin, blocks []kv.Block, now int64) {
-	if n := len(blocks) - o.max; n > 0 {
-		o.forgotten += uint64(n)
-		for _, b := range blocks[o.max:] {
-			delete(o.copies[t], b.ID)
-		}
+	if len(blocks) > o.max {
+		o.lose(t, blocks[o.max:])
 		blocks = blocks[:o.max]
 	}
-	blocks = slices.Clone(blocks)
 	for len(blocks) > 0 {
 		n := min(len(blocks), stretchBlocks)
-		o.link(&stretch{tier: t, from: from, blocks: blocks[:n:n], since: now})
+		o.link(&stretch{tier: t, from: from, blocks: slices.Clone(blocks[:n]), since: now})
 		from = from.behind(blocks[:n])
 		blocks = blocks[n:]
 	}
@@ -77,14 +73,14 @@ func (f origin) behind(blocks []kv.Block) origin {
 // forget gives a stretch up.
 func (o *orphans) forget(s *stretch) {
 	o.unlink(s)
-	o.lose(s)
+	o.lose(s.tier, s.blocks)
 }
 
-// lose counts a stretch, which waits no more, as forgotten.
-func (o *orphans) lose(s *stretch) {
-	o.forgotten += uint64(len(s.blocks))
-	for _, b := range s.blocks {
-		delete(o.copies[s.tier], b.ID)
+// lose counts blocks, which wait no more, as forgotten.
+func (o *orphans) lose(t kv.Tier, blocks []kv.Block) {
+	o.forgotten += uint64(len(blocks))
+	for _, b := range blocks {
+		delete(o.copies[t], b.ID)
 	}
 }
 

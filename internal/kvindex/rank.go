@@ -214,6 +214,20 @@ func (r *rank) dropRun(at uint32) {
 	r.spare = at
 }
 
+// after returns the run that follows one in the order of the tree, parents first.
+func (r *rank) after(at uint32) uint32 {
+	if c := r.runs[at].child; c != none {
+		return c
+	}
+	for at != none && r.runs[at].next == none {
+		at = r.runs[at].parent
+	}
+	if at == none {
+		return none
+	}
+	return r.runs[at].next
+}
+
 // runOn returns the run that lies on a page behind the first blocks of another, or at
 // the beginning of a prompt. The name of its first block usually leads there. It
 // returns none if the run follows something else: two contents with one hash.

@@ -277,7 +277,8 @@ func (g *rig) lookup(prompts ...int) error {
 	return nil
 }
 
-// count compares what both say of themselves as a whole.
+// count compares what both say of themselves as a whole, and looks whether the index
+// is in order.
 func (g *rig) count() error {
 	if got, want := g.real.Ranks(), g.model.sources(); !slices.Equal(got, want) {
 		return fmt.Errorf("Ranks is %v, want %v", got, want)
@@ -302,7 +303,7 @@ func (g *rig) count() error {
 	if n := got.Duplicates - g.base.Duplicates; n != g.model.duplicates {
 		return fmt.Errorf("Stats has %d duplicates, want %d", n, g.model.duplicates)
 	}
-	return nil
+	return g.real.Check()
 }
 
 // play runs a script and looks everything up after every step. It returns the

@@ -199,15 +199,13 @@ func told(counted bool) manner {
 func (m manner) news() bool { return m >= toldOnce }
 
 // put stores blocks at a place and behind it, and then what waited for them. It
-// reports false if that was not possible.
+// reports whether all were stored.
 func (r *rank) put(at place, blocks []kv.Block, how manner) bool {
-	if !r.lay(at, blocks, how) {
-		return false
-	}
+	n := r.lay(at, blocks, how)
 	if r.orphans.count > 0 {
-		r.adopt(kv.Device, r.hashBefore(at), at.run == none, blocks)
+		r.adopt(kv.Device, r.hashBefore(at), at.run == none, blocks[:n])
 	}
-	return true
+	return n == len(blocks)
 }
 
 // hashBefore returns the sequence hash of the block before a place, 0 at the
@@ -219,10 +217,10 @@ func (r *rank) hashBefore(at place) kv.BlockID {
 	return r.hash(place{run: at.run, off: at.off - 1})
 }
 
-// lay stores blocks at a place and behind it: page by page. It stops and reports
-// false where a hash stands for another content.
-func (r *rank) lay(at place, blocks []kv.Block, how manner) bool {
-	run, off := at.run, int(at.off)
+// lay stores blocks at a place and behind it, page by page, and returns how many: it
+// stops where a hash stands for another content.
+func (r *rank) lay(at place, blocks []kv.Block, how manner) int {
+	run, off, all := at.run, int(at.off), len(blocks)
 	if r.ids.timed {
 		r.refresh(at)
 	}
@@ -244,12 +242,12 @@ func (r *rank) lay(at place, blocks []kv.Block, how manner) bool {
 			run = r.runOn(page, run, off, blocks[0].ID)
 		}
 		if was == taken || run == none {
-			return false
+			break
 		}
 		r.name(run, 0, blocks[:1], how)
 		blocks, off = blocks[1:], 1
 	}
-	return true
+	return all - len(blocks)
 }
 
 // refresh notes that the blocks before a place were touched, since one behind them is:
@@ -277,7 +275,6 @@ func (r *rank) name(at uint32, off int, blocks []kv.Block, how manner) {
 		r.widen(at, n)
 	}
 	piece := r.piece(u)
-	plain := len(r.places) == 0 && r.orphans.count == 0
 	before := int(u.n)
 	r.reserveNames(len(blocks))
 	var touched uint32
@@ -298,7 +295,7 @@ func (r *rank) name(at uint32, off int, blocks []kv.Block, how manner) {
 			continue
 		}
 		other, slot, ok := r.search(r.hashes[i], b.ID)
-		if ok || !plain {
+		if ok || len(r.places) > 0 || r.orphans.count > 0 {
 			r.elsewhere(place{run: at, off: uint8(o)}, b.ID, other, ok, how)
 		}
 		piece[o] = uint64(b.ID)
@@ -430,14 +427,12 @@ func (r *rank) adopt(t kv.Tier, before kv.BlockID, first bool, blocks []kv.Block
 			}
 			if next.tier == kv.Device {
 				for o := r.orphans.takeHash(seq); o != nil; o = r.orphans.takeHash(seq) {
-					if r.layBehind(b.ID, seq, o) {
-						todo = append(todo, batch{kv.Device, seq, false, o.blocks})
-					}
+					n := r.layBehind(b.ID, seq, o)
+					todo = append(todo, batch{kv.Device, seq, false, o.blocks[:n]})
 				}
 				for o := r.orphans.takeName(kv.Device, b.ID); o != nil; o = r.orphans.takeName(kv.Device, b.ID) {
-					if r.layBehind(b.ID, seq, o) {
-						todo = append(todo, batch{kv.Device, seq, false, o.blocks})
-					}
+					n := r.layBehind(b.ID, seq, o)
+					todo = append(todo, batch{kv.Device, seq, false, o.blocks[:n]})
 				}
 			}
 			for t := kv.Host; t < kv.NumTiers; t++ {
@@ -451,13 +446,13 @@ func (r *rank) adopt(t kv.Tier, before kv.BlockID, first bool, blocks []kv.Block
 	}
 }
 
-// layBehind stores a stretch behind a block that has a name and a sequence hash. It
-// reports false, and the stretch is forgotten, if that was not possible.
-func (r *rank) layBehind(id, seq kv.BlockID, s *stretch) bool {
-	p, ok := r.follow(origin{parent: id, has: true, seq: seq, anchored: true})
-	if ok && r.lay(p, s.blocks, adopted) {
-		return true
+// layBehind stores a stretch behind a block that has a name and a sequence hash, and
+// returns how much of it. The rest is forgotten.
+func (r *rank) layBehind(id, seq kv.BlockID, s *stretch) int {
+	n := 0
+	if p, ok := r.follow(origin{parent: id, has: true, seq: seq, anchored: true}); ok {
+		n = r.lay(p, s.blocks, adopted)
 	}
-	r.orphans.lose(s)
-	return false
+	r.orphans.lose(s.tier, s.blocks[n:])
+	return n
 }
