@@ -23,6 +23,9 @@
 //	       encoding of text and chats on one thread, against Hugging Face's
 //	       tokenizers and tiktoken, which scripts/oracle/setup.sh installs;
 //	       loading a tokenizer.json, against encoding/json
+//	index  which worker holds which KV-cache blocks: events and lookups of
+//	       simulated engines under load, against maps behind a lock and a radix tree
+//	       with a lock per node; memory, long lookups, lookups while a rank is removed
 //
 // Machines are noisy, so a ratio decides where there is one: both sides take turns
 // under the same load with the same number of requests, and the median over the
@@ -95,6 +98,7 @@ var measurements = []struct {
 	{"sim", measureSim},
 	{"replay", measureReplay},
 	{"tokenize", measureTokenize},
+	{"index", measureIndex},
 }
 
 var errOver = errors.New("over target")
