@@ -189,20 +189,6 @@ func (x *Index) prune() {
 	x.pruned.Add(uint64(max(0, before-x.placed.Load())))
 }
 
-// visit calls do for one rank after the other, with its lock held.
-func (x *Index) visit(do func(*rank)) {
-	one := func(src kv.Source) {
-		if r := x.locked(src); r != nil {
-			defer r.mu.Unlock()
-			do(r)
-			r.account()
-		}
-	}
-	for _, src := range x.Ranks() {
-		one(src)
-	}
-}
-
 // nth returns the value that would be at index n if a were sorted. It reorders a.
 func nth(a []int64, n int) int64 {
 	for len(a) > 1 {

@@ -59,15 +59,11 @@ func (x *Index) Apply(b *kv.Batch) error {
 		return nil
 	}
 	if x.apply(b) && x.cfg.ClearWorker {
-		for _, src := range x.Ranks() {
-			if src.Worker != b.Source.Worker || src == b.Source {
-				continue
-			}
-			if r := x.locked(src); r != nil {
+		x.visit(func(r *rank) {
+			if r.source.Worker == b.Source.Worker && r.source != b.Source {
 				r.clear()
-				r.mu.Unlock()
 			}
-		}
+		})
 	}
 	x.prune()
 	return nil
@@ -141,18 +137,10 @@ func (r *rank) account() {
 // lock returns a rank, made if there is none, with its lock held.
 func (x *Index) lock(src kv.Source) *rank {
 	for {
-		x.mu.RLock()
-		r := x.ranks[src]
-		x.mu.RUnlock()
-		if r == nil {
-			r = x.add(src)
-		}
-		r.mu.Lock()
-		if !r.gone {
-			r.now = x.now.Load()
+		if r := x.locked(src); r != nil {
 			return r
 		}
-		r.mu.Unlock()
+		x.add(src)
 	}
 }
 
@@ -174,16 +162,29 @@ func (x *Index) locked(src kv.Source) *rank {
 	}
 }
 
-func (x *Index) add(src kv.Source) *rank {
+// visit calls do for one rank after the other, with its lock held.
+func (x *Index) visit(do func(*rank)) {
+	one := func(src kv.Source) {
+		if r := x.locked(src); r != nil {
+			defer r.mu.Unlock()
+			do(r)
+			r.account()
+		}
+	}
+	for _, src := range x.Ranks() {
+		one(src)
+	}
+}
+
+// add makes a rank, unless there is one.
+func (x *Index) add(src kv.Source) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if r := x.ranks[src]; r != nil {
-		return r
+	if x.ranks[src] == nil {
+		r, _ := x.seat(src, len(*x.planes.Load())+1)
+		x.ranks[src] = r
+		r.plane.show(src, r.slot, -1)
 	}
-	r, _ := x.seat(src, len(*x.planes.Load())+1)
-	x.ranks[src] = r
-	r.plane.show(src, r.slot, -1)
-	return r
 }
 
 // seat returns a rank with a slot of one of the first planes, which are made if there
@@ -307,15 +308,12 @@ func (x *Index) Stats() Stats {
 	for _, p := range *x.planes.Load() {
 		s.Bytes += p.bytes()
 	}
-	for _, src := range x.Ranks() {
-		if r := x.locked(src); r != nil {
-			s.Ranks++
-			s.Blocks += r.blocks()
-			s.Orphans += r.orphans.count
-			s.Bytes += r.bytes()
-			r.mu.Unlock()
-		}
-	}
+	x.visit(func(r *rank) {
+		s.Ranks++
+		s.Blocks += r.blocks()
+		s.Orphans += r.orphans.count
+		s.Bytes += r.bytes()
+	})
 	for k := range s.Applied {
 		for st := range s.Applied[k] {
 			s.Applied[k][st] = x.applied[k][st].Load()

@@ -1,11 +1,13 @@
 // Package metrics defines every Prometheus series of the server, each by its
 // exact name, and the recorders through which other packages feed them.
 //
-// A Set owns a registry. From it come three kinds of handle: a Model for what
+// A Set owns a registry. From it come four kinds of handle: a Model for what
 // is counted per served model, with a Request for each request; a Worker for
 // the gauges of one rank of one engine; a Router for one pool's placement
-// figures. A handle resolves its series when it is made, so that recording is
-// a few atomic operations; look handles up once and keep them.
+// figures; an IndexService for the requests of an index service. A handle
+// resolves its series when it is made, so that recording is a few atomic
+// operations; look handles up once and keep them. What counts for itself, as an
+// index does, is asked when it is scraped: Set.WatchIndex.
 //
 // Names under dynamo_ are a contract with existing dashboards and collectors
 // and keep the labels and buckets found there. Names under stator_ are this
