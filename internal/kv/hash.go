@@ -105,6 +105,23 @@ func AppendEagleBlocks(dst []Block, seed uint64, tokens []uint32, blockSize int)
 	return appendBlocks(dst, len(dst), seed, tokens, blockSize, blockSize+1)
 }
 
+// textSeed keeps the hashes of text apart from those of tokens.
+const textSeed = 0x9e3779b97f4a7c15
+
+// AppendTextBlocks is [AppendBlocks] for a prompt whose tokens are not known: a block
+// is so many bytes of its text. Its hashes have nothing in common with those of
+// tokens.
+func AppendTextBlocks(dst []Block, seed uint64, text []byte, bytes int) []Block {
+	if bytes < 1 {
+		return dst
+	}
+	first := len(dst)
+	for ; len(text) >= bytes; text = text[bytes:] {
+		dst = appendBlock(dst, first, LocalHash(xxh3.HashSeed(text[:bytes], seed^textSeed)))
+	}
+	return dst
+}
+
 // appendBlocks appends blocks of a prompt whose first one is dst[first]: one for
 // each stride tokens that begin a window of tokens.
 func appendBlocks(dst []Block, first int, seed uint64, tokens []uint32, stride, window int) []Block {

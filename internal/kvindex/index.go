@@ -25,6 +25,7 @@ type Index struct {
 	expired    atomic.Uint64
 	pruned     atomic.Uint64
 	placed     atomic.Int64 // blocks on devices
+	held       sync.Map     // the same for each rank: kv.Source to *atomic.Int64
 	now        atomic.Int64 // the latest time told
 	pruning    sync.Mutex
 }
@@ -130,6 +131,7 @@ func (r *rank) account() {
 	}
 	if n := r.placed - r.counts.placed; n != 0 {
 		x.placed.Add(int64(n))
+		r.held.Add(int64(n))
 	}
 	r.counts = counts{placed: r.placed}
 }
@@ -294,6 +296,19 @@ func (x *Index) Rank(src kv.Source) (RankStats, bool) {
 		Source: src, Blocks: r.blocks(), Orphans: r.orphans.count, Lost: r.orphans.lost,
 		Epoch: r.epoch, Seq: r.seq, Known: r.known,
 	}, true
+}
+
+// Held returns a figure that always says how many blocks a rank has on its device,
+// also of one that is not known yet. It is for those who ask often.
+func (x *Index) Held(src kv.Source) *atomic.Int64 {
+	if x == nil {
+		return new(atomic.Int64)
+	}
+	n, ok := x.held.Load(src)
+	if !ok {
+		n, _ = x.held.LoadOrStore(src, new(atomic.Int64))
+	}
+	return n.(*atomic.Int64)
 }
 
 // Stats returns a view of the whole.

@@ -2,6 +2,7 @@ package kvindex
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"github.com/stator-ai/stator/internal/kv"
 )
@@ -60,7 +61,8 @@ type rank struct {
 	far     [kv.NumTiers]farNames
 	orphans orphans
 
-	placed     int      // blocks on the device, a block once for each name
+	placed     int // blocks on the device, a block once for each name
+	held       *atomic.Int64
 	counts     counts   // not yet in the index's figures
 	leaving    []uint32 // runs with dead blocks
 	last       place    // of the block that left last
@@ -72,7 +74,7 @@ type rank struct {
 }
 
 func (x *Index) newRank(src kv.Source, p *plane, slot int) *rank {
-	r := &rank{index: x, source: src, plane: p, slot: slot}
+	r := &rank{index: x, source: src, plane: p, slot: slot, held: x.Held(src)}
 	r.empty()
 	return r
 }
