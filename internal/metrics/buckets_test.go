@@ -88,6 +88,15 @@ func TestOverheadBuckets(t *testing.T) {
 	}
 }
 
+func TestOverlapLostBuckets(t *testing.T) {
+	s := New(Options{})
+	s.Router("m", WorkerDecode)
+	want := []float64{0.25, 0.5, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192}
+	if diff := cmp.Diff(want, bounds(t, s, "dynamo_component_router_overlap_blocks_lost")); diff != "" {
+		t.Errorf("overlap_blocks_lost (-want +got):\n%s", diff)
+	}
+}
+
 func TestBucketsOptions(t *testing.T) {
 	const prefix = "dynamo_frontend_"
 	s := New(Options{Buckets: Buckets{

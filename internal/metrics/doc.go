@@ -1,10 +1,12 @@
 // Package metrics defines every Prometheus series of the server, each by its
 // exact name, and the recorders through which other packages feed them.
 //
-// A Set owns a registry. From it come four kinds of handle: a Model for what
+// A Set owns a registry. From it come five kinds of handle: a Model for what
 // is counted per served model, with a Request for each request; a Worker for
-// the gauges of one rank of one engine; a Router for one pool's placement
-// figures; an IndexService for the requests of an index service. A handle
+// the gauges of one rank of one engine; a Truth for what was predicted of an
+// engine's cache and came true; a Router for one pool's placement figures, with a
+// QueueClass for each class of its queue; an IndexService for the requests of an
+// index service. A handle
 // resolves its series when it is made, so that recording is a few atomic
 // operations; look handles up once and keep them. What counts for itself, as an
 // index does, is asked when it is scraped: Set.WatchIndex.
@@ -15,8 +17,9 @@
 // lower-cased, elsewhere it is the served name as it is; models whose names
 // differ only by case share the former.
 //
-// The number of series is bounded: every label value is a served model, a live
-// worker, or comes from a fixed list. Callers pass UnknownModel for a model
+// The number of series is bounded: every label value is a served model, one of a
+// model's first 1024 adapters in use, a configured queue class, a live worker, or
+// comes from a fixed list. Callers pass UnknownModel for a model
 // that is not served, and call DropModel and DropWorker when one leaves. A
 // handle outlives its series: what it records after the drop goes nowhere.
 //

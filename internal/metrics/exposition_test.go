@@ -49,8 +49,15 @@ func scenario() *Set {
 	rt.SetQueue(1, 100)
 	rt.SetQueue(0, 0)
 	rt.Overhead(Overhead{10 * time.Microsecond, 3 * time.Microsecond, 25 * time.Microsecond, 8 * time.Microsecond, 46 * time.Microsecond})
+	rt.Started()
 	rt.Placed(100, 16, 5)
+	rt.Decided("cost")
+	rt.OverlapLost(1)
+	rt.TextRouted()
+	rt.SetLedger(2, 7)
+	rt.SetAdapter("poet", 1)
 	w.SetLoad(7, 20)
+	w.SetRequests(1)
 	s.Stage(StageRoute, 50*time.Microsecond)
 	s.Stage(StageTransportRoundtrip, 80*time.Millisecond)
 	r.Tokens(at(0.101), 2)
@@ -62,7 +69,22 @@ func scenario() *Set {
 	rt.Done(6)
 	r.End(at(0.2), ErrNone)
 	w.SetLoad(0, 0)
+	w.SetRequests(0)
 	w.Last(100*time.Millisecond, 20*time.Millisecond, 100)
+	truth := s.Truth("Qwen/Qwen3-8B", 1)
+	truth.Record(VerdictAgreed, 80, 80)
+	truth.Record(VerdictIndexStale, 80, 48)
+	w.SetTrust(0.8)
+
+	// A queue of two classes, and bookings for another process.
+	batch := rt.Class("batch")
+	batch.Set(2, 2000, 512)
+	batch.Waited(1500 * time.Millisecond)
+	batch.Left(QueueTimeout)
+	batch.Rejected(QueueLimitRequests)
+	rt.Class("latency")
+	s.SetLeases(3)
+	s.LeaseExpired()
 
 	// One whose first worker fails and whose client leaves.
 	r = m.Start(at(1), EndpointChatCompletions, true)
@@ -138,7 +160,10 @@ func TestFamilies(t *testing.T) {
 		"dynamo_component_router_input_sequence_tokens HISTOGRAM dynamo_component dynamo_namespace model router_id",
 		"dynamo_component_router_inter_token_latency_seconds HISTOGRAM dynamo_component dynamo_namespace model router_id",
 		"dynamo_component_router_kv_hit_rate HISTOGRAM dynamo_component dynamo_namespace model router_id",
+		"dynamo_component_router_non_max_overlap_selections_total COUNTER dynamo_component dynamo_namespace model router_id",
 		"dynamo_component_router_output_sequence_tokens HISTOGRAM dynamo_component dynamo_namespace model router_id",
+		"dynamo_component_router_overlap_blocks_lost HISTOGRAM dynamo_component dynamo_namespace model router_id",
+		"dynamo_component_router_requests_started_total COUNTER dynamo_component dynamo_namespace model router_id",
 		"dynamo_component_router_requests_total COUNTER dynamo_component dynamo_namespace model router_id",
 		"dynamo_component_router_time_to_first_token_seconds HISTOGRAM dynamo_component dynamo_namespace model router_id",
 		"dynamo_frontend_active_requests GAUGE model",
@@ -161,6 +186,7 @@ func TestFamilies(t *testing.T) {
 		"dynamo_frontend_request_duration_seconds HISTOGRAM model",
 		"dynamo_frontend_requests_started_total COUNTER endpoint model request_type",
 		"dynamo_frontend_requests_total COUNTER endpoint error_type model request_type status",
+		"dynamo_frontend_router_queue_backpressure_total COUNTER model policy_class reason worker_type",
 		"dynamo_frontend_router_queue_pending_isl_tokens GAUGE worker_type",
 		"dynamo_frontend_router_queue_pending_requests GAUGE worker_type",
 		"dynamo_frontend_stage_duration_seconds HISTOGRAM stage",
@@ -188,8 +214,13 @@ func TestFamilies(t *testing.T) {
 		"dynamo_router_overhead_scheduling_ms HISTOGRAM router_id",
 		"dynamo_router_overhead_seq_hashing_ms HISTOGRAM router_id",
 		"dynamo_router_overhead_total_ms HISTOGRAM router_id",
+		"stator_adapter_requests GAUGE adapter model",
 		"stator_auth_failures_total COUNTER",
 		"stator_build_info GAUGE goversion version",
+		"stator_cache_actual_tokens_total COUNTER model worker_id",
+		"stator_cache_overpredicted_tokens_total COUNTER model worker_id",
+		"stator_cache_predicted_tokens_total COUNTER model worker_id",
+		"stator_cache_verdicts_total COUNTER model verdict worker_id",
 		"stator_engine_errors_total COUNTER kind model",
 		"stator_feed_dropped_batches_total COUNTER dp_rank model worker_id",
 		"stator_feed_gaps_total COUNTER dp_rank model worker_id",
@@ -210,13 +241,26 @@ func TestFamilies(t *testing.T) {
 		"stator_inflight_body_bytes GAUGE",
 		"stator_inhibitions_total COUNTER worker_id",
 		"stator_kv_events_skipped_total COUNTER model reason",
+		"stator_ledger_blocks GAUGE model",
+		"stator_ledger_stretches GAUGE model",
+		"stator_queue_cached_tokens GAUGE model policy_class",
+		"stator_queue_left_total COUNTER model policy_class reason",
+		"stator_queue_prompt_tokens GAUGE model policy_class",
+		"stator_queue_requests GAUGE model policy_class",
+		"stator_queue_wait_seconds HISTOGRAM model policy_class",
 		"stator_retries_total COUNTER model reason",
+		"stator_router_decisions_total COUNTER model reason",
+		"stator_router_leases GAUGE",
+		"stator_router_leases_expired_total COUNTER",
+		"stator_router_text_routed_total COUNTER model",
 		"stator_shed_total COUNTER model reason",
 		"stator_tokenizations_skipped_total COUNTER model reason",
 		"stator_tokenizer_cache_bytes GAUGE",
 		"stator_trace_prompts_skipped_total COUNTER",
 		"stator_trace_rows_dropped_total COUNTER",
 		"stator_trace_rows_total COUNTER",
+		"stator_worker_active_requests GAUGE dp_rank worker_id worker_type",
+		"stator_worker_cache_trust GAUGE dp_rank worker_id worker_type",
 		"stator_workers GAUGE model state",
 	}
 	s := scenario()
@@ -241,15 +285,8 @@ func TestFamilies(t *testing.T) {
 	}
 
 	// A registered family without a series in the scenario would go unpinned.
-	ch := make(chan *prometheus.Desc)
-	go func() {
-		s.Registry().Describe(ch)
-		close(ch)
-	}()
-	name := regexp.MustCompile(`fqName: "([^"]+)"`)
-	for d := range ch {
-		n := name.FindStringSubmatch(d.String())[1]
-		if !foreign(n) && !slices.Contains(names, n) {
+	for _, n := range familyNames(s) {
+		if !slices.Contains(names, n) {
 			t.Errorf("the scenario leaves out %s", n)
 		}
 	}
@@ -327,6 +364,24 @@ func TestHandlerCountsFailingCollector(t *testing.T) {
 			t.Errorf("no line %q", line)
 		}
 	}
+}
+
+// familyNames returns the names of all registered families that are not foreign,
+// with or without series.
+func familyNames(s *Set) []string {
+	ch := make(chan *prometheus.Desc)
+	go func() {
+		s.Registry().Describe(ch)
+		close(ch)
+	}()
+	fqName := regexp.MustCompile(`fqName: "([^"]+)"`)
+	var names []string
+	for d := range ch {
+		if n := fqName.FindStringSubmatch(d.String())[1]; !foreign(n) {
+			names = append(names, n)
+		}
+	}
+	return names
 }
 
 // foreign reports whether a family is one of the client library's.

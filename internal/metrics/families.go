@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,6 +25,7 @@ var (
 	tokenizeBuckets    = []float64{0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1}
 	templateBuckets    = []float64{0.00001, 0.00005, 0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05}
 	tokenizerMSBuckets = []float64{0.5, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512}
+	queueWaitBuckets   = []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300}
 )
 
 // hitRateBuckets are 0, 0.05, … 1. Dividing gives the float nearest to each
@@ -96,6 +98,10 @@ type families struct {
 	routerInputTokens     *prometheus.HistogramVec
 	routerOutputTokens    *prometheus.HistogramVec
 	routerHitRate         *prometheus.HistogramVec
+	queueBackpressure     *prometheus.CounterVec
+	routerStarted         *prometheus.CounterVec
+	nonMaxOverlap         *prometheus.CounterVec
+	overlapLost           *prometheus.HistogramVec
 
 	// Our own.
 	buildInfo         *prometheus.GaugeVec
@@ -113,6 +119,28 @@ type families struct {
 
 	tokenizerCacheBytes  prometheus.Gauge
 	tokenizationsSkipped *prometheus.CounterVec
+
+	// Scheduling.
+	queueRequests     *prometheus.GaugeVec
+	queuePromptTokens *prometheus.GaugeVec
+	queueCachedTokens *prometheus.GaugeVec
+	queueWait         *prometheus.HistogramVec
+	queueLeft         *prometheus.CounterVec
+	decisions         *prometheus.CounterVec
+	textRouted        *prometheus.CounterVec
+	ledgerStretches   *prometheus.GaugeVec
+	ledgerBlocks      *prometheus.GaugeVec
+	adapterRequests   *prometheus.GaugeVec
+	leases            prometheus.Gauge
+	leasesExpired     prometheus.Counter
+	activeRequests    *prometheus.GaugeVec
+	cacheTrust        *prometheus.GaugeVec
+
+	// Predictions of caches, and what came of them.
+	cacheVerdicts      *prometheus.CounterVec
+	cachePredicted     *prometheus.CounterVec
+	cacheActual        *prometheus.CounterVec
+	cacheOverpredicted *prometheus.CounterVec
 
 	// Indexes and their feeds, sampled when they are scraped.
 	indexes        *indexCollector
@@ -163,6 +191,8 @@ func newFamilies(reg *prometheus.Registry, o Options) *families {
 	pool := []string{"dynamo_component", "model"}
 	worker := []string{"worker_id", "dp_rank", "worker_type"}
 	feed := []string{"model", "worker_id", "dp_rank"}
+	class := []string{"model", "policy_class"}
+	cache := []string{"model", "worker_id"}
 	x := newIndexCollector()
 
 	f := &families{
@@ -218,6 +248,10 @@ func newFamilies(reg *prometheus.Registry, o Options) *families {
 		routerInputTokens:     r.histograms(componentPrefix+"input_sequence_tokens", "Prompt tokens per placed request.", LogBuckets(50, 128000, 12), component, pool...),
 		routerOutputTokens:    r.histograms(componentPrefix+"output_sequence_tokens", "Generated tokens per placed request.", LogBuckets(50, 32000, 10), component, pool...),
 		routerHitRate:         r.histograms(componentPrefix+"kv_hit_rate", "Share of a prompt's blocks expected in the chosen worker's cache.", hitRateBuckets(), component, pool...),
+		queueBackpressure:     r.counters(frontendPrefix+"router_queue_backpressure_total", "Requests not let into the queue, by the limit that was reached.", "model", "worker_type", "policy_class", "reason"),
+		routerStarted:         r.counterVec(componentPrefix+"requests_started_total", "Requests that came to the router, placed or not.", component, pool...),
+		nonMaxOverlap:         r.counterVec(componentPrefix+"non_max_overlap_selections_total", "Requests placed on a worker although another had more of the prompt.", component, pool...),
+		overlapLost:           r.histograms(componentPrefix+"overlap_blocks_lost", "Blocks of the prompt that another worker had and the chosen one had not, where there are any.", prometheus.ExponentialBuckets(0.25, 2, 16), component, pool...),
 
 		buildInfo:         r.gauges(ownPrefix+"build_info", "Always 1; the labels say what is running.", "version", "goversion"),
 		workers:           r.gauges(ownPrefix+"workers", "Workers of a model by state: discovered counts all, routable those that take requests now.", "model", "state"),
@@ -234,6 +268,26 @@ func newFamilies(reg *prometheus.Registry, o Options) *families {
 
 		tokenizerCacheBytes:  r.gauge(ownPrefix+"tokenizer_cache_bytes", "Bytes of prompts and their tokens in the tokenizer caches."),
 		tokenizationsSkipped: r.counters(ownPrefix+"tokenizations_skipped_total", "Prompts whose tokens were wanted and could not be had; their requests went on without.", "model", "reason"),
+
+		queueRequests:     r.gauges(ownPrefix+"queue_requests", "Requests waiting in the queue, by class.", class...),
+		queuePromptTokens: r.gauges(ownPrefix+"queue_prompt_tokens", "Prompt tokens of the requests waiting in the queue.", class...),
+		queueCachedTokens: r.gauges(ownPrefix+"queue_cached_tokens", "Those of the waiting prompt tokens that a worker has in its cache.", class...),
+		queueWait:         r.histograms(ownPrefix+"queue_wait_seconds", "Time in the queue of requests that left it for a worker.", queueWaitBuckets, nil, class...),
+		queueLeft:         r.counters(ownPrefix+"queue_left_total", "Requests that left the queue without a worker.", append(class, "reason")...),
+		decisions:         r.counters(ownPrefix+"router_decisions_total", "Placements, by what decided them.", "model", "reason"),
+		textRouted:        r.counters(ownPrefix+"router_text_routed_total", "Prompts without tokens, placed by hashes of their text.", "model"),
+		ledgerStretches:   r.gauges(ownPrefix+"ledger_stretches", "Stretches of blocks that the ledger keeps for the requests under way.", "model"),
+		ledgerBlocks:      r.gauges(ownPrefix+"ledger_blocks", "Blocks that the ledger keeps for the requests under way.", "model"),
+		adapterRequests:   r.gauges(ownPrefix+"adapter_requests", "Requests under way that use an adapter.", "model", "adapter"),
+		leases:            r.gauge(ownPrefix+"router_leases", "Bookings made for other processes, each with a lease."),
+		leasesExpired:     r.counter(ownPrefix+"router_leases_expired_total", "Bookings released because nobody renewed their lease or ended them."),
+		activeRequests:    r.gauges(ownPrefix+"worker_active_requests", "Requests booked on the rank.", worker...),
+		cacheTrust:        r.gauges(ownPrefix+"worker_cache_trust", "How far predictions of the rank's cache are believed; 1 if they come true.", worker...),
+
+		cacheVerdicts:      r.counters(ownPrefix+"cache_verdicts_total", "Requests by how the prediction of their cached tokens came out.", append(cache, "verdict")...),
+		cachePredicted:     r.counters(ownPrefix+"cache_predicted_tokens_total", "Prompt tokens predicted to be in the worker's cache, where the engine says how many were.", cache...),
+		cacheActual:        r.counters(ownPrefix+"cache_actual_tokens_total", "Prompt tokens that the engine found in the worker's cache, of the requests with a prediction.", cache...),
+		cacheOverpredicted: r.counters(ownPrefix+"cache_overpredicted_tokens_total", "Prompt tokens predicted to be in the worker's cache that were not.", cache...),
 
 		indexes:        x,
 		eventsApplied:  x.desc(eventPrefix+"kv_cache_events_applied", "Events taken into the indexes, by what they say and how it ended.", "event_type", "status"),
@@ -267,9 +321,15 @@ func newFamilies(reg *prometheus.Registry, o Options) *families {
 	return f
 }
 
+// takenPrefixes are those under which families that describe requests would take
+// the names of others.
+var takenPrefixes = []string{
+	"dynamo_component_router", "dynamo_frontend_worker_last", "dynamo_kvindexer",
+	"stator_queue", "stator_worker",
+}
+
 // sanitizePrefix turns every character that may not stand in a metric name
-// into an underscore. An empty prefix, and those under which request families
-// would take the names of others, give the default.
+// into an underscore. An empty prefix and those that are taken give the default.
 func sanitizePrefix(prefix string) string {
 	b := []byte(prefix)
 	for i, c := range b {
@@ -278,7 +338,7 @@ func sanitizePrefix(prefix string) string {
 			b[i] = '_'
 		}
 	}
-	if p := string(b); p != "" && p+"_" != componentPrefix && p+"_" != servicePrefix {
+	if p := string(b); p != "" && !slices.Contains(takenPrefixes, p) {
 		return p
 	}
 	return defaultPrefix

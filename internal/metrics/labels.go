@@ -205,6 +205,57 @@ var skipReasons = []SkipReason{
 	SkipNoTemplate, SkipMedia, SkipTemplate, SkipRequest, SkipEngine, SkipNoEngine, SkipBatch, other,
 }
 
+// QueueEnd says why a request left the queue without a worker: the reason label.
+type QueueEnd string
+
+// The ends. Any other value is counted as "other".
+const (
+	QueueTimeout   QueueEnd = "timeout"    // it waited as long as it may
+	QueueCancelled QueueEnd = "cancelled"  // the client went away
+	QueueNoWorkers QueueEnd = "no_workers" // no worker was left that could take it
+)
+
+var queueEnds = []QueueEnd{QueueTimeout, QueueCancelled, QueueNoWorkers, other}
+
+// QueueLimit is the limit for which a request was not let into the queue: the
+// reason label.
+type QueueLimit string
+
+// The limits. Any other value is counted as "other".
+const (
+	QueueLimitRequests     QueueLimit = "request_limit"
+	QueueLimitPromptTokens QueueLimit = "raw_isl_token_limit"
+	QueueLimitCachedTokens QueueLimit = "cached_token_limit"
+)
+
+var queueLimits = []QueueLimit{QueueLimitRequests, QueueLimitPromptTokens, QueueLimitCachedTokens, other}
+
+// decisionReasons are what can decide a placement, as routing reports name it.
+var decisionReasons = []string{
+	"pinned", "session", "only", "round_robin", "random", "least_loaded", "cost", "thompson",
+	"selector", other,
+}
+
+// Verdict says how the prediction of a prompt's cached tokens came out: the
+// verdict label.
+type Verdict string
+
+// The verdicts. Any other value is counted as VerdictUnknown.
+const (
+	VerdictAgreed        Verdict = "agreed"          // as predicted, and no worker had more
+	VerdictTokensDiffer  Verdict = "tokens_differ"   // the engine counts the prompt otherwise
+	VerdictNoReuse       Verdict = "no_reuse"        // no worker had any of the prompt
+	VerdictIndexStale    Verdict = "index_stale"     // the worker had less than predicted
+	VerdictTradedForLoad Verdict = "traded_for_load" // another worker had more, and more to do
+	VerdictUnknown       Verdict = "unknown"         // the engine did not say, or the prediction was a guess
+)
+
+// verdicts ends with the one that stands for those not listed.
+var verdicts = [...]Verdict{
+	VerdictAgreed, VerdictTokensDiffer, VerdictNoReuse, VerdictIndexStale,
+	VerdictTradedForLoad, VerdictUnknown,
+}
+
 // hintFields are the fields by which ignored hints are told apart, as paths
 // below nvext; "header" stands for all request headers.
 var hintFields = []string{

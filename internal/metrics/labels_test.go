@@ -1,8 +1,15 @@
 package metrics
 
 import (
+	"maps"
+	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/stator-ai/stator/nvext"
 )
 
 func TestErrorTypeOf(t *testing.T) {
@@ -59,11 +66,60 @@ func TestSanitizePrefix(t *testing.T) {
 		"é":                       "__",
 		"dynamo_component_router": "dynamo_frontend",
 		"dynamo_component-router": "dynamo_frontend",
+		"stator-queue":            "dynamo_frontend",
 	} {
 		if got := sanitizePrefix(in); got != want {
 			t.Errorf("sanitizePrefix(%q) = %q, want %q", in, got, want)
 		}
 		New(Options{Prefix: in}) // would panic on a clash of names
+	}
+}
+
+// No prefix brings two families to one name.
+func TestTakenPrefixes(t *testing.T) {
+	const prefix = "a_prefix"
+	var fixed, prefixed []string
+	for _, name := range familyNames(New(Options{Prefix: prefix})) {
+		if rest, ok := strings.CutPrefix(name, prefix); ok {
+			prefixed = append(prefixed, rest)
+		} else {
+			fixed = append(fixed, name)
+		}
+	}
+	taken := make(map[string]bool)
+	for _, name := range fixed {
+		for _, rest := range prefixed {
+			if p, ok := strings.CutSuffix(name, rest); ok && p != "" {
+				taken[p] = true
+			}
+		}
+	}
+	if diff := cmp.Diff(takenPrefixes, slices.Sorted(maps.Keys(taken))); diff != "" {
+		t.Errorf("taken prefixes (-listed +found):\n%s", diff)
+	}
+	for p := range taken {
+		New(Options{Prefix: p}) // would panic on a clash of names
+	}
+}
+
+// Reports and metrics call what decided, and what came of predictions, by the same
+// names.
+func TestRoutingWords(t *testing.T) {
+	for _, r := range []nvext.Reason{
+		nvext.ReasonPinned, nvext.ReasonSession, nvext.ReasonOnly, nvext.ReasonRoundRobin, nvext.ReasonRandom,
+		nvext.ReasonLeastLoaded, nvext.ReasonCost, nvext.ReasonThompson, nvext.ReasonSelector,
+	} {
+		if !slices.Contains(decisionReasons, string(r)) {
+			t.Errorf("reason %q is not listed", r)
+		}
+	}
+	for _, v := range []nvext.Verdict{
+		nvext.VerdictAgreed, nvext.VerdictTokensDiffer, nvext.VerdictNoReuse, nvext.VerdictIndexStale,
+		nvext.VerdictTraded, nvext.VerdictUnknown,
+	} {
+		if !slices.Contains(verdicts[:], Verdict(v)) {
+			t.Errorf("verdict %q is not listed", v)
+		}
 	}
 }
 
@@ -97,7 +153,12 @@ func TestUnlistedLabelValues(t *testing.T) {
 		m.Shed(ShedReason(v))
 		m.EngineError(EngineErrorKind(v))
 		s.HintIgnored(v)
-		s.Router("m", WorkerType(v)).Placed(10, 16, 0)
+		rt := s.Router("m", WorkerType(v))
+		rt.Placed(10, 16, 0)
+		rt.Decided(v)
+		rt.Class("default").Left(QueueEnd(v))
+		rt.Class("default").Rejected(QueueLimit(v))
+		s.Truth("m", 1).Record(Verdict(v), 1, 1)
 	}
 	got := samples(t, s)
 	for _, series := range []string{
@@ -108,6 +169,10 @@ func TestUnlistedLabelValues(t *testing.T) {
 		`stator_engine_errors_total{kind="other",model="m"}`,
 		`stator_hints_ignored_total{field="other"}`,
 		`dynamo_component_router_requests_total{dynamo_component="backend",dynamo_namespace="dynamo",model="m",router_id="0"}`,
+		`stator_router_decisions_total{model="m",reason="other"}`,
+		`stator_queue_left_total{model="m",policy_class="default",reason="other"}`,
+		`dynamo_frontend_router_queue_backpressure_total{model="m",policy_class="default",reason="other",worker_type="decode"}`,
+		`stator_cache_verdicts_total{model="m",verdict="unknown",worker_id="1"}`,
 	} {
 		if got[series] != 2 {
 			t.Errorf("%s = %v, want 2", series, got[series])

@@ -104,19 +104,31 @@ func (s *Set) requestSeriesLocked(label string) *requestSeries {
 
 // DropModel removes all series of a model that is no longer served; those
 // shared with a model whose name differs only by case stay. Requests under way
-// may go on with the handles they have, unseen. A later call of Model or Router
-// with the same name begins anew.
+// may go on with the handles they have, unseen. A later call of Model, Router or
+// Truth with the same name begins anew.
 func (s *Set) DropModel(name string) {
 	name = labelValue(name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
 	verbatim := prometheus.Labels{"model": name}
-	for _, v := range []*prometheus.HistogramVec{s.fam.routerTTFT, s.fam.routerInputTokens, s.fam.routerOutputTokens, s.fam.routerHitRate} {
+	for _, v := range []*prometheus.HistogramVec{s.fam.routerTTFT, s.fam.routerInputTokens, s.fam.routerOutputTokens, s.fam.routerHitRate, s.fam.overlapLost} {
 		v.DeletePartialMatch(verbatim)
 	}
-	s.fam.routerRequests.DeletePartialMatch(verbatim)
+	for _, v := range []*prometheus.CounterVec{s.fam.routerRequests, s.fam.routerStarted, s.fam.nonMaxOverlap, s.fam.textRouted} {
+		v.DeletePartialMatch(verbatim)
+	}
 	s.fam.routerITL.drop(1, name)
+	if p := s.pools[name]; p != nil {
+		delete(s.pools, name)
+		p.drop()
+	}
+	for _, v := range s.fam.truths() {
+		v.DeletePartialMatch(verbatim)
+	}
+	for _, ws := range s.workers {
+		delete(ws.truths, name)
+	}
 
 	m := (*s.models.Load())[name]
 	if m == nil {

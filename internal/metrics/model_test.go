@@ -102,16 +102,29 @@ func useAll(s *Set, m *Model, rt *Router) {
 	rt.FirstToken(1)
 	rt.Tokens(1, 1)
 	rt.Done(2)
+	rt.Started()
+	rt.Decided("cost")
+	rt.OverlapLost(1)
+	rt.TextRouted()
+	rt.SetLedger(1, 1)
+	rt.SetAdapter("poet", 1)
+	c := rt.Class("default")
+	c.Set(1, 1, 1)
+	c.Waited(1)
+	c.Left(QueueCancelled)
+	c.Rejected(QueueLimitCachedTokens)
 }
 
 func TestDropModel(t *testing.T) {
 	s := New(Options{})
 	keep, keepRouter := s.Model("Kept"), s.Router("Kept", WorkerDecode)
 	useAll(s, keep, keepRouter)
+	s.Truth("Kept", 1)
 	before := len(samples(t, s))
 	gone, goneRouter := s.Model("Gone"), s.Router("Gone", WorkerDecode)
 	useAll(s, gone, goneRouter)
 	underway := gone.Start(at(0), EndpointCompletions, true)
+	truth := s.Truth("Gone", 1)
 
 	s.DropModel("Gone")
 	wantNoModel(t, s, "Gone")
@@ -124,6 +137,9 @@ func TestDropModel(t *testing.T) {
 	underway.Cancelled()
 	underway.End(at(2), ErrNone)
 	useAll(s, gone, goneRouter)
+	goneRouter.Class("unheard of").Left(QueueTimeout)
+	goneRouter.Decided("pinned")
+	truth.Record(VerdictAgreed, 1, 1)
 	wantNoModel(t, s, "Gone")
 
 	// A model of the same name starts from nothing.
@@ -133,10 +149,16 @@ func TestDropModel(t *testing.T) {
 	}
 	again.Start(at(0), EndpointCompletions, true)
 	s.Router("Gone", WorkerDecode).Placed(10, 16, 1)
+	if s.Truth("Gone", 1) == truth {
+		t.Error("Truth returned the dropped handle")
+	}
+	goneRouter.Close() // takes nothing from the new one
 	wantSamples(t, s, map[string]float64{
 		`dynamo_frontend_inflight_requests{model="gone"}`:                                                                         1,
 		`dynamo_frontend_requests_started_total{endpoint="completions",model="gone",request_type="stream"}`:                       1,
 		`dynamo_component_router_requests_total{dynamo_component="backend",dynamo_namespace="dynamo",model="Gone",router_id="0"}`: 1,
+		`stator_ledger_blocks{model="Gone"}`:                                                                                      0,
+		`stator_cache_verdicts_total{model="Gone",verdict="agreed",worker_id="1"}`:                                                0,
 	})
 
 	s.DropModel("never served")
@@ -167,7 +189,10 @@ func TestDropModelConcurrently(t *testing.T) {
 	for range 4 {
 		wg.Go(func() {
 			for range 50 {
-				useAll(s, s.Model("M"), s.Router("M", WorkerPrefill))
+				rt := s.Router("M", WorkerPrefill)
+				useAll(s, s.Model("M"), rt)
+				s.Truth("M", 1).Record(VerdictAgreed, 1, 1)
+				rt.Close()
 			}
 		})
 	}

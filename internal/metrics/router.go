@@ -10,40 +10,65 @@ import (
 // Router records the placements of one pool of workers. Get it from Set.Router.
 // It is safe for concurrent use.
 type Router struct {
-	fam *families
+	set     *Set
+	shared  *poolSeries
+	workers WorkerType
 
-	requests                   prometheus.Counter
-	ttft, input, output, hits  prometheus.Observer
-	itl                        *histogram
-	queuedRequests, queuedToks prometheus.Gauge
+	started, requests, nonMax prometheus.Counter
+	text                      prometheus.Counter
+	ttft, input, output, hits prometheus.Observer
+	lost                      prometheus.Observer
+	itl                       *histogram
+	queue, ledger             share
 
-	queue struct {
-		sync.Mutex
-		requests, tokens int // this pool's part of the gauges
-		closed           bool
-	}
+	mu       sync.Mutex
+	closed   bool
+	classes  map[string]*QueueClass
+	adapters map[string]int // this pool's part of the requests
 }
 
 // Router returns a recorder for a pool of workers of one type that serve one
 // model. Pools of the same model and type share their series; each asks for a
-// recorder of its own, because the queue gauges are sums over pools. Close it
-// when the pool goes.
+// recorder of its own, because what it sets is part of a sum over pools. Close
+// it when the pool goes.
 func (s *Set) Router(model string, t WorkerType) *Router {
 	model, t = labelValue(model), t.known()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	pool := [2]string{t.component(), model}
 	return &Router{
-		fam:            s.fam,
-		requests:       s.fam.routerRequests.WithLabelValues(t.component(), model),
-		ttft:           s.fam.routerTTFT.WithLabelValues(t.component(), model),
-		input:          s.fam.routerInputTokens.WithLabelValues(t.component(), model),
-		output:         s.fam.routerOutputTokens.WithLabelValues(t.component(), model),
-		hits:           s.fam.routerHitRate.WithLabelValues(t.component(), model),
-		itl:            s.fam.routerITL.with(t.component(), model),
-		queuedRequests: s.fam.queuePendingRequests.WithLabelValues(string(t)),
-		queuedToks:     s.fam.queuePendingISLTokens.WithLabelValues(string(t)),
+		set:      s,
+		shared:   s.poolSeriesLocked(model),
+		workers:  t,
+		started:  s.fam.routerStarted.WithLabelValues(pool[:]...),
+		requests: s.fam.routerRequests.WithLabelValues(pool[:]...),
+		nonMax:   s.fam.nonMaxOverlap.WithLabelValues(pool[:]...),
+		text:     s.fam.textRouted.WithLabelValues(model),
+		ttft:     s.fam.routerTTFT.WithLabelValues(pool[:]...),
+		input:    s.fam.routerInputTokens.WithLabelValues(pool[:]...),
+		output:   s.fam.routerOutputTokens.WithLabelValues(pool[:]...),
+		hits:     s.fam.routerHitRate.WithLabelValues(pool[:]...),
+		lost:     s.fam.overlapLost.WithLabelValues(pool[:]...),
+		itl:      s.fam.routerITL.with(pool[:]...),
+		queue: share{gauges: []prometheus.Gauge{
+			s.fam.queuePendingRequests.WithLabelValues(string(t)),
+			s.fam.queuePendingISLTokens.WithLabelValues(string(t)),
+		}},
+		ledger: share{gauges: []prometheus.Gauge{
+			s.fam.ledgerStretches.WithLabelValues(model),
+			s.fam.ledgerBlocks.WithLabelValues(model),
+		}},
+		classes:  make(map[string]*QueueClass),
+		adapters: make(map[string]int),
 	}
 }
+
+// Started records that a request has come to be placed.
+func (r *Router) Started() { r.started.Inc() }
+
+// TextRouted records that a prompt without tokens was placed by hashes of its
+// text.
+func (r *Router) TextRouted() { r.text.Inc() }
 
 // Overhead is what the steps of one placement took. Time spent waiting in the
 // queue belongs to none of them.
@@ -58,11 +83,12 @@ type Overhead struct {
 // Overhead records the durations of one placement; a step that took no time was
 // not taken and is not recorded.
 func (r *Router) Overhead(o Overhead) {
-	observeStep(r.fam.overheadBlockHashing, o.BlockHashing)
-	observeStep(r.fam.overheadSeqHashing, o.SeqHashing)
-	observeStep(r.fam.overheadFindMatches, o.FindMatches)
-	observeStep(r.fam.overheadScheduling, o.Scheduling)
-	observeStep(r.fam.overheadTotal, o.Total)
+	fam := r.set.fam
+	observeStep(fam.overheadBlockHashing, o.BlockHashing)
+	observeStep(fam.overheadSeqHashing, o.SeqHashing)
+	observeStep(fam.overheadFindMatches, o.FindMatches)
+	observeStep(fam.overheadScheduling, o.Scheduling)
+	observeStep(fam.overheadTotal, o.Total)
 }
 
 func observeStep(h prometheus.Observer, d time.Duration) {
@@ -90,6 +116,24 @@ func (r *Router) Placed(promptTokens, blockSize, overlapBlocks int) {
 	r.hits.Observe(float64(overlapBlocks) / float64(blocks))
 }
 
+// Decided records what decided a placement, in the words of a routing report; any
+// others are counted as "other". It does not allocate.
+func (r *Router) Decided(reason string) {
+	p := r.shared
+	if i := index(decisionReasons, reason); !p.decisions.incMade(i) {
+		p.decisions.incNew(i, p.model, decisionReasons[i])
+	}
+}
+
+// OverlapLost records by how many blocks of the prompt another worker that could
+// have been chosen was ahead of the chosen one. Nothing lost is not recorded.
+func (r *Router) OverlapLost(blocks int) {
+	if blocks > 0 {
+		r.nonMax.Inc()
+		r.lost.Observe(float64(blocks))
+	}
+}
+
 // FirstToken records the time from placement to the first token.
 func (r *Router) FirstToken(d time.Duration) { r.ttft.Observe(seconds(d)) }
 
@@ -105,25 +149,56 @@ func (r *Router) Done(outputTokens int) { r.output.Observe(float64(outputTokens)
 
 // SetQueue states how many requests wait in the pool's queue, and their prompt
 // tokens. The gauges show the sum over all pools of the same worker type.
-func (r *Router) SetQueue(requests, promptTokens int) {
-	r.queue.Lock()
-	defer r.queue.Unlock()
-	if !r.queue.closed {
-		r.setQueueLocked(requests, promptTokens)
+func (r *Router) SetQueue(requests, promptTokens int) { r.queue.set(requests, promptTokens) }
+
+// SetLedger states what the pool's ledger keeps: stretches of blocks that
+// requests under way have in common, and the blocks in them. The gauges show the
+// sum over all pools of the model.
+func (r *Router) SetLedger(stretches, blocks int) { r.ledger.set(stretches, blocks) }
+
+// SetAdapter states how many requests under way in the pool use an adapter. The
+// gauge shows the sum over all pools of the model and is there while that is not
+// 0. Where a model has more than 1024 adapters in use at once, the later ones are
+// counted together as "other". Requests without an adapter are not counted.
+func (r *Router) SetAdapter(adapter string, n int) {
+	if adapter == "" {
+		return
+	}
+	adapter = labelValue(adapter)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return
+	}
+	r.shared.addAdapter(adapter, n-r.adapters[adapter])
+	if n == 0 {
+		delete(r.adapters, adapter)
+	} else {
+		r.adapters[adapter] = n
 	}
 }
 
-// Close takes the pool's queue out of the sums. Further calls of SetQueue and
-// Close have no effect.
+// Close takes the pool's queue, its ledger and its adapters out of the sums; where
+// it was the last pool of its model, the series of these by model go. What is
+// counted stays until DropModel. Further calls of Close and of what sets gauges
+// have no effect.
 func (r *Router) Close() {
-	r.queue.Lock()
-	defer r.queue.Unlock()
-	r.setQueueLocked(0, 0)
-	r.queue.closed = true
-}
-
-func (r *Router) setQueueLocked(requests, tokens int) {
-	r.queuedRequests.Add(float64(requests - r.queue.requests))
-	r.queuedToks.Add(float64(tokens - r.queue.tokens))
-	r.queue.requests, r.queue.tokens = requests, tokens
+	r.set.mu.Lock()
+	defer r.set.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return
+	}
+	r.closed = true
+	r.queue.close()
+	r.ledger.close()
+	for _, c := range r.classes {
+		c.waiting.close()
+	}
+	for adapter, n := range r.adapters {
+		r.shared.addAdapter(adapter, -n)
+	}
+	clear(r.adapters)
+	r.shared.leaveLocked()
 }

@@ -1,6 +1,9 @@
 package metrics
 
 import (
+	"strconv"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -88,4 +91,143 @@ func TestQueueGaugesSumOverPools(t *testing.T) {
 	a.Close()
 	a.SetQueue(4, 4)
 	wantSamples(t, s, map[string]float64{requests: 2, tokens: 50, prefill: 9})
+}
+
+func TestRouterDecisions(t *testing.T) {
+	const labels = `{dynamo_component="backend",dynamo_namespace="dynamo",model="M",router_id="7"}`
+	s := New(Options{RouterID: 7})
+	r := s.Router("M", WorkerDecode)
+	r.Started()
+	r.Started()
+	r.Decided("cost")
+	s.Router("M", WorkerPrefill).Decided("cost")
+	r.Decided("pinned")
+	r.OverlapLost(3)
+	r.OverlapLost(5)
+	r.OverlapLost(0) // nothing lost
+	r.OverlapLost(-1)
+	r.TextRouted()
+	wantSamples(t, s, map[string]float64{
+		`dynamo_component_router_requests_started_total` + labels:           2,
+		`dynamo_component_router_requests_total` + labels:                   0,
+		`stator_router_decisions_total{model="M",reason="cost"}`:            2,
+		`stator_router_decisions_total{model="M",reason="pinned"}`:          1,
+		`dynamo_component_router_non_max_overlap_selections_total` + labels: 2,
+		`dynamo_component_router_overlap_blocks_lost_count` + labels:        2,
+		`dynamo_component_router_overlap_blocks_lost_sum` + labels:          8,
+		`stator_router_text_routed_total{model="M"}`:                        1,
+	})
+	wantAbsent(t, s, `stator_router_decisions_total{model="M",reason="random"}`)
+	if n := testing.AllocsPerRun(100, func() { r.Decided("cost") }); n != 0 {
+		t.Errorf("Decided allocates %v times", n)
+	}
+}
+
+func TestLedgerSumsOverPools(t *testing.T) {
+	const stretches, blocks = `stator_ledger_stretches{model="M"}`, `stator_ledger_blocks{model="M"}`
+	s := New(Options{})
+	a, b := s.Router("M", WorkerDecode), s.Router("M", WorkerPrefill)
+	a.SetLedger(3, 300)
+	b.SetLedger(2, 50)
+	a.SetLedger(1, 100)
+	wantSamples(t, s, map[string]float64{stretches: 3, blocks: 150})
+	a.Close()
+	a.SetLedger(9, 9)
+	wantSamples(t, s, map[string]float64{stretches: 2, blocks: 50})
+	b.Close()
+	b.Close()
+	wantAbsent(t, s, stretches, blocks)
+	s.Router("M", WorkerDecode).SetLedger(1, 1)
+	wantSamples(t, s, map[string]float64{stretches: 1, blocks: 1})
+}
+
+func TestLeases(t *testing.T) {
+	s := New(Options{})
+	wantSamples(t, s, map[string]float64{"stator_router_leases": 0, "stator_router_leases_expired_total": 0})
+	s.SetLeases(4)
+	s.SetLeases(3)
+	s.LeaseExpired()
+	wantSamples(t, s, map[string]float64{"stator_router_leases": 3, "stator_router_leases_expired_total": 1})
+}
+
+func TestSetAdapter(t *testing.T) {
+	const poet, rest = `stator_adapter_requests{adapter="poet",model="M"}`, `stator_adapter_requests{adapter="other",model="M"}`
+	s := New(Options{})
+	a, b := s.Router("M", WorkerDecode), s.Router("M", WorkerDecode)
+	a.SetAdapter("poet", 3)
+	b.SetAdapter("poet", 2)
+	a.SetAdapter("", 5)
+	wantSamples(t, s, map[string]float64{poet: 5})
+	a.SetAdapter("poet", 0)
+	wantSamples(t, s, map[string]float64{poet: 2})
+	b.SetAdapter("poet", 0)
+	wantAbsent(t, s, poet, `stator_adapter_requests{adapter="",model="M"}`)
+
+	for i := range maxAdapters {
+		a.SetAdapter("a"+strconv.Itoa(i), 1)
+	}
+	a.SetAdapter("poet", 3)
+	b.SetAdapter("poet", 1)
+	b.SetAdapter("other", 1)
+	b.SetAdapter("other one", 2)
+	wantAbsent(t, s, poet)
+	wantSamples(t, s, map[string]float64{rest: 7, `stator_adapter_requests{adapter="a1023",model="M"}`: 1})
+
+	// Room that becomes free is for those that come after.
+	a.SetAdapter("a0", 0)
+	a.SetAdapter("poet", 2)
+	wantSamples(t, s, map[string]float64{rest: 6})
+	a.SetAdapter("poet", 0)
+	b.SetAdapter("poet", 0)
+	b.SetAdapter("poet", 4)
+	wantSamples(t, s, map[string]float64{rest: 3, poet: 4})
+
+	b.Close()
+	b.SetAdapter("poet", 9)
+	wantAbsent(t, s, poet, rest)
+	wantSamples(t, s, map[string]float64{`stator_adapter_requests{adapter="a1023",model="M"}`: 1})
+	a.Close()
+	for series := range samples(t, s) {
+		if strings.HasPrefix(series, "stator_adapter_requests") {
+			t.Errorf("series left: %s", series)
+		}
+	}
+}
+
+// Pools come and go while others record; in the end only what is counted is left.
+func TestCloseConcurrently(t *testing.T) {
+	s := New(Options{})
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			for range 50 {
+				r := s.Router("M", WorkerDecode)
+				late := make(chan struct{})
+				go func() {
+					defer close(late)
+					r.Class("late").Set(1, 1, 1)
+					r.SetAdapter("late", 1)
+				}()
+				r.Class("default").Set(1, 2, 3)
+				r.Class("default").Waited(time.Second)
+				r.SetAdapter("poet", i+1)
+				r.SetLedger(1, 2)
+				r.Close()
+				<-late
+			}
+		})
+	}
+	wg.Wait()
+	got := samples(t, s)
+	if n := got[`stator_queue_wait_seconds_count{model="M",policy_class="default"}`]; n != 200 {
+		t.Errorf("%v waits, want 200", n)
+	}
+	for series := range got {
+		name, _, _ := strings.Cut(series, "{")
+		switch name {
+		case "stator_queue_requests", "stator_queue_prompt_tokens", "stator_queue_cached_tokens",
+			"stator_ledger_stretches", "stator_ledger_blocks", "stator_adapter_requests":
+			t.Errorf("series left: %s %v", series, got[series])
+		}
+	}
 }

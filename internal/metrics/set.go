@@ -42,9 +42,10 @@ type Set struct {
 	// models is replaced, never changed, so that Model reads it without a lock.
 	models atomic.Pointer[map[string]*Model]
 
-	mu      sync.Mutex                // held to change models, lowered, workers
+	mu      sync.Mutex                // held to change models and what follows
 	lowered map[string]*requestSeries // by lower-cased model
 	workers map[uint64]*workerSeries
+	pools   map[string]*poolSeries // by model
 }
 
 // New returns a Set whose registry also has the Go runtime's and the process's
@@ -68,6 +69,7 @@ func New(o Options) *Set {
 		fam:     newFamilies(reg, o),
 		lowered: make(map[string]*requestSeries),
 		workers: make(map[uint64]*workerSeries),
+		pools:   make(map[string]*poolSeries),
 	}
 	s.models.Store(&map[string]*Model{})
 	s.fam.buildInfo.WithLabelValues(o.Version, runtime.Version()).Set(1)
@@ -125,6 +127,12 @@ func (s *Set) TraceRowsDropped(n int) { s.fam.traceRowsDropped.Add(float64(n)) }
 
 // TracePromptSkipped records that a row of the request trace lacks its hashes.
 func (s *Set) TracePromptSkipped() { s.fam.tracePrompts.Inc() }
+
+// SetLeases exposes how many bookings made for other processes have a lease.
+func (s *Set) SetLeases(n int) { s.fam.leases.Set(float64(n)) }
+
+// LeaseExpired records that a booking was released because its lease ran out.
+func (s *Set) LeaseExpired() { s.fam.leasesExpired.Inc() }
 
 // AddBodyBytes changes the number of request body bytes held in memory by n;
 // the caller takes back what it added once the body is released.

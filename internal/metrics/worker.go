@@ -18,7 +18,7 @@ type Worker struct {
 	fam    *families
 	labels [3]string // worker_id, dp_rank, worker_type
 
-	decodeBlocks, prefillTokens prometheus.Gauge
+	decodeBlocks, prefillTokens, requests prometheus.Gauge
 }
 
 // workerSeries are the series of all ranks and roles of one worker.
@@ -26,7 +26,10 @@ type workerSeries struct {
 	id          string
 	gate        gate
 	inhibitions prometheus.Counter
-	ranks       map[workerRank]*Worker // guarded by Set.mu
+
+	// Guarded by Set.mu.
+	ranks  map[workerRank]*Worker
+	truths map[string]*Truth // by model
 }
 
 type workerRank struct {
@@ -49,16 +52,7 @@ func (s *Set) PrefillWorker(id uint64, rank uint32) *Worker {
 func (s *Set) worker(id uint64, key workerRank) *Worker {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	ws := s.workers[id]
-	if ws == nil {
-		label := strconv.FormatUint(id, 10)
-		ws = &workerSeries{
-			id:          label,
-			inhibitions: s.fam.inhibitions.WithLabelValues(label),
-			ranks:       make(map[workerRank]*Worker),
-		}
-		s.workers[id] = ws
-	}
+	ws := s.workerSeriesLocked(id)
 	w := ws.ranks[key]
 	if w == nil {
 		rank := "none"
@@ -68,13 +62,31 @@ func (s *Set) worker(id uint64, key workerRank) *Worker {
 		w = &Worker{series: ws, fam: s.fam, labels: [3]string{ws.id, rank, string(key.role)}}
 		w.decodeBlocks = s.fam.activeDecodeBlocks.WithLabelValues(w.labels[:]...)
 		w.prefillTokens = s.fam.activePrefillTokens.WithLabelValues(w.labels[:]...)
+		w.requests = s.fam.activeRequests.WithLabelValues(w.labels[:]...)
 		ws.ranks[key] = w
 	}
 	return w
 }
 
+// workerSeriesLocked returns the series of a worker, new ones if it has none.
+func (s *Set) workerSeriesLocked(id uint64) *workerSeries {
+	ws := s.workers[id]
+	if ws == nil {
+		label := strconv.FormatUint(id, 10)
+		ws = &workerSeries{
+			id:          label,
+			inhibitions: s.fam.inhibitions.WithLabelValues(label),
+			ranks:       make(map[workerRank]*Worker),
+			truths:      make(map[string]*Truth),
+		}
+		s.workers[id] = ws
+	}
+	return ws
+}
+
 // DropWorker removes all series of a worker that has left, in all its ranks and
-// roles. A later call of Worker with the same id begins anew.
+// roles, and for all models. A later call of Worker or Truth with the same id
+// begins anew.
 func (s *Set) DropWorker(id uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,7 +100,11 @@ func (s *Set) DropWorker(id uint64) {
 		for _, v := range []*prometheus.GaugeVec{
 			s.fam.activeDecodeBlocks, s.fam.activePrefillTokens,
 			s.fam.lastTTFT, s.fam.lastInputTokens, s.fam.lastITL,
+			s.fam.activeRequests, s.fam.cacheTrust,
 		} {
+			v.DeletePartialMatch(match)
+		}
+		for _, v := range s.fam.truths() {
 			v.DeletePartialMatch(match)
 		}
 		s.fam.inhibitions.DeleteLabelValues(ws.id)
@@ -100,6 +116,16 @@ func (s *Set) DropWorker(id uint64) {
 func (w *Worker) SetLoad(decodeBlocks, prefillTokens int) {
 	w.decodeBlocks.Set(float64(decodeBlocks))
 	w.prefillTokens.Set(float64(prefillTokens))
+}
+
+// SetRequests exposes how many requests are booked on the rank.
+func (w *Worker) SetRequests(n int) { w.requests.Set(float64(n)) }
+
+// SetTrust exposes how far predictions of what the rank has in its cache are
+// believed: 1 if they come true. Before the first call the rank has no such
+// series.
+func (w *Worker) SetTrust(f float64) {
+	w.series.gate.open(func() { w.fam.cacheTrust.WithLabelValues(w.labels[:]...).Set(f) })
 }
 
 // Last exposes the figures of the rank's latest request. A value that is not
