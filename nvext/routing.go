@@ -45,13 +45,69 @@ type Routing struct {
 	Attempt int `json:"attempt"`
 	// QueueWaitMS is the time spent in the router's queue.
 	QueueWaitMS Float `json:"queue_wait_ms"`
+	// PolicyClass is the class in which the request waited, empty where there is no
+	// queue.
+	PolicyClass string `json:"policy_class,omitzero"`
+	// PromptTokens is the length of the prompt as the decision took it, and BlockSize
+	// the number of tokens in a KV block.
+	PromptTokens int `json:"prompt_tokens,omitzero"`
+	BlockSize    int `json:"block_size,omitzero"`
+	// Cost is what the costs of the candidates were computed with, where costs
+	// decided.
+	Cost *CostParams `json:"cost,omitzero"`
 	// OverlapBlocks is how many prompt blocks the chosen rank holds.
 	OverlapBlocks int `json:"overlap_blocks"`
 	// TotalBlocks is how many blocks the prompt has.
 	TotalBlocks int `json:"total_blocks"`
+	// BestOverlapBlocks is how many prompt blocks that candidate held which held
+	// most of them and could be chosen.
+	BestOverlapBlocks int `json:"best_overlap_blocks,omitzero"`
 	// PredictedCachedTokens is how many prompt tokens the engine should find in
 	// its cache; nil, null in JSON, where nothing predicts it.
 	PredictedCachedTokens *int `json:"predicted_cached_tokens"`
+	// ActualCachedTokens is how many it says it has found; nil until it says so.
+	ActualCachedTokens *int `json:"actual_cached_tokens,omitzero"`
+	// CacheVerdict is what the two say about each other, once the engine has answered.
+	CacheVerdict Verdict `json:"cache_verdict,omitzero"`
+}
+
+// Verdict compares what the engine found in its cache with what was predicted.
+type Verdict string
+
+const (
+	// VerdictAgreed: the engine found what was predicted, give or take a block, and
+	// nobody held more.
+	VerdictAgreed Verdict = "agreed"
+	// VerdictTokensDiffer: the engine counts other prompt tokens than we do.
+	VerdictTokensDiffer Verdict = "tokens_differ"
+	// VerdictNoReuse: no candidate held anything of the prompt.
+	VerdictNoReuse Verdict = "no_reuse"
+	// VerdictIndexStale: the engine found less than was predicted.
+	VerdictIndexStale Verdict = "index_stale"
+	// VerdictTraded: another candidate held more and had too much to do.
+	VerdictTraded Verdict = "traded_for_load"
+	// VerdictUnknown: the engine does not say what it found, or our count of tokens is
+	// a guess.
+	VerdictUnknown Verdict = "unknown"
+)
+
+// CostParams are the parameters of a cost, as a request's override and the
+// configuration made them.
+type CostParams struct {
+	PrefillLoadScale          Float `json:"prefill_load_scale"`
+	OverlapScoreCredit        Float `json:"overlap_score_credit"`
+	OverlapScoreCreditDecay   Float `json:"overlap_score_credit_decay,omitzero"`
+	HostCacheHitWeight        Float `json:"host_cache_hit_weight"`
+	DiskCacheHitWeight        Float `json:"disk_cache_hit_weight"`
+	SharedCacheMultiplier     Float `json:"shared_cache_multiplier,omitzero"`
+	DecodeActiveRequestWeight Float `json:"decode_active_request_weight,omitzero"`
+	RouterTemperature         Float `json:"router_temperature"`
+	// AbsoluteTemperature takes the temperature in blocks.
+	AbsoluteTemperature bool `json:"absolute_temperature,omitzero"`
+	// NoPrefill leaves prompt tokens out of the cost, and NoLive counts blocks of
+	// requests under way as not cached.
+	NoPrefill bool `json:"no_prefill,omitzero"`
+	NoLive    bool `json:"no_live,omitzero"`
 }
 
 // MaxCandidates is how many candidates a client is shown besides the chosen.
@@ -75,6 +131,8 @@ const (
 	ReasonLeastLoaded Reason = "least_loaded"
 	// ReasonCost: the cost of cache misses and load was lowest there.
 	ReasonCost Reason = "cost"
+	// ReasonSelector: a selector of the program's own chose it.
+	ReasonSelector Reason = "selector"
 	// ReasonThompson: the bandit policy chose it.
 	ReasonThompson Reason = "thompson"
 )
@@ -105,6 +163,8 @@ type Pool struct {
 	Eligible int `json:"eligible"`
 	// Inflight is how many requests the least loaded of these was working on.
 	Inflight int `json:"inflight"`
+	// CostTokens is the lowest cost among these, in tokens, where costs decide.
+	CostTokens Float `json:"cost_tokens,omitzero"`
 	// Chosen marks the pool that got the request.
 	Chosen bool `json:"chosen,omitzero"`
 }
@@ -123,8 +183,29 @@ type Candidate struct {
 	ActivePrefillTokens int64 `json:"active_prefill_tokens"`
 	// ActiveDecodeBlocks is how many blocks its running requests held.
 	ActiveDecodeBlocks int64 `json:"active_decode_blocks"`
-	// OverlapBlocks is how many leading prompt blocks it held.
+	// NewBlocks is how many prompt blocks none of these requests held.
+	NewBlocks int64 `json:"new_blocks,omitzero"`
+	// OverlapBlocks is how many leading prompt blocks it held. Of these HostBlocks
+	// were in the host's memory, DiskBlocks on its disk and SharedBlocks in a store
+	// that hosts share, the others on the device.
 	OverlapBlocks int `json:"overlap_blocks"`
+	HostBlocks    int `json:"host_blocks,omitzero"`
+	DiskBlocks    int `json:"disk_blocks,omitzero"`
+	SharedBlocks  int `json:"shared_blocks,omitzero"`
+	// LiveBlocks is how many leading prompt blocks belonged to requests under way.
+	LiveBlocks int `json:"live_blocks,omitzero"`
+	// HeldBlocks is how many blocks its cache held in all; it decides between equal
+	// scores.
+	HeldBlocks int `json:"held_blocks,omitzero"`
+	// Trust is how much of what was predicted to be in its cache has been found there
+	// of late; nil means all.
+	Trust *Float `json:"trust,omitzero"`
+	// TaintFactor is what the request's preferred taints made of the score; nil means
+	// nothing.
+	TaintFactor *Float `json:"taint_factor,omitzero"`
+	// Warmth is what a worker's score was divided by because it had just come; nil
+	// means by nothing.
+	Warmth *Float `json:"warmth,omitzero"`
 	// Score is the policy's own measure, comparable within one decision only; NaN,
 	// null in JSON, for a candidate that was not scored.
 	Score Float `json:"score"`
