@@ -99,6 +99,7 @@ func (ms *members) has(m member) bool {
 // not matter what has become of them since they were read.
 func (p *plane) walk(out *depths, active uint64, prompt []kv.Block) {
 	depth := 0
+	before := kv.BlockID(0)
 	for depth < len(prompt) {
 		rest := prompt[depth:]
 		h := mix(uint64(rest[0].ID))
@@ -110,12 +111,7 @@ func (p *plane) walk(out *depths, active uint64, prompt []kv.Block) {
 			break
 		}
 		pg := s.page(at)
-		locals := s.locals(pg)[:pg.n]
-		locals = locals[:min(len(locals), len(rest))]
-		n := 0
-		for n < len(locals) && locals[n] == uint64(rest[n].Tokens) {
-			n++
-		}
+		n := s.agree(pg, before, rest)
 		if n == 0 { // two contents with one hash
 			s.mu.RUnlock()
 			break
@@ -131,10 +127,27 @@ func (p *plane) walk(out *depths, active uint64, prompt []kv.Block) {
 			return
 		}
 		depth += n
+		before = prompt[depth-1].ID
 	}
 	for ; active != 0; active &= active - 1 {
 		out[bits.TrailingZeros64(active)] = uint32(depth)
 	}
+}
+
+// agree returns how many blocks of a page are those that a prompt goes on with after
+// before. The first sequence hashes are equal; if the last ones are, and the page
+// follows the same block, so is all between them.
+func (s *shard) agree(pg *page, before kv.BlockID, rest []kv.Block) int {
+	n := int(pg.n)
+	if n <= len(rest) && rest[n-1].ID == pg.end && pg.before == before {
+		return n
+	}
+	locals := s.locals(pg)[:min(n, len(rest))]
+	n = 0
+	for n < len(locals) && locals[n] == uint64(rest[n].Tokens) {
+		n++
+	}
+	return n
 }
 
 // walkFar goes on from the depth of each slot through the blocks that follow it in

@@ -115,6 +115,20 @@ func (l *Ledger) Load(s Seat) Load {
 	}
 }
 
+// Totals is a [Load] in whole blocks.
+type Totals struct{ Requests, PrefillTokens, Blocks int }
+
+// Totals returns what is booked on a seat with the blocks of prompts, and of answers
+// if output is set, summed and rounded half up.
+func (l *Ledger) Totals(s Seat, output bool) Totals {
+	t := &l.seats[s]
+	sum := t.blocks
+	if output {
+		sum += t.output
+	}
+	return Totals{t.requests, t.tokens, int((sum + wholeBlock/2) >> wholeBits)}
+}
+
 // Live appends to dst, for every seat, how many of the prompt's leading blocks are
 // booked there. It is 0 for seats that have left.
 func (l *Ledger) Live(dst []int32, prompt []kv.Block) []int32 {

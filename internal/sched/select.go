@@ -49,6 +49,9 @@ func (c *Candidate) Cached(live bool) (device, host, disk, shared float64) {
 		at = max(at, uint64(max(c.Live, 0)))
 	}
 	device = float64(at)
+	if at >= uint64(max(c.Depth[kv.Host], c.Depth[kv.Disk], c.Depth[kv.External])) { // as nearly always
+		return device, 0, 0, 0
+	}
 	next := func(t kv.Tier) float64 {
 		d := max(uint64(c.Depth[t]), at)
 		n := d - at

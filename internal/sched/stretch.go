@@ -38,7 +38,10 @@ type share struct {
 
 // wholeBlock is the weight 1. Weights and their sums are whole numbers of parts, so
 // that totals are exact and do not depend on what was booked before.
-const wholeBlock = 1 << 32
+const (
+	wholeBits  = 32
+	wholeBlock = 1 << wholeBits
+)
 
 // joinCopy is up to how many blocks two stretches are copied together. It keeps
 // prompts that grow while they are booked from falling into ever more pieces.
