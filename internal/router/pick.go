@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+
+	"github.com/stator-ai/stator/internal/sched"
 )
 
 // Mode is how a rank is chosen among the eligible ones.
@@ -11,6 +13,8 @@ type Mode string
 
 // The modes.
 const (
+	// KV weighs what each rank has in its cache against what it has to do.
+	KV          Mode = "kv"
 	RoundRobin  Mode = "round-robin"
 	Random      Mode = "random"
 	PowerOfTwo  Mode = "power-of-two"
@@ -20,7 +24,7 @@ const (
 )
 
 // Modes lists all modes, the default first.
-var Modes = []Mode{RoundRobin, Random, PowerOfTwo, LeastLoaded, Direct}
+var Modes = []Mode{KV, RoundRobin, Random, PowerOfTwo, LeastLoaded, Direct}
 
 // ParseMode reads a mode; underscores and the long name power_of_two_choices are
 // understood, and an empty string is the default.
@@ -34,18 +38,12 @@ func ParseMode(s string) (Mode, error) {
 			return m, nil
 		}
 	}
-	return "", fmt.Errorf("router mode %q: expected one of round-robin, random, power-of-two, least-loaded, direct", s)
-}
-
-// candidate is an eligible rank at the moment of choice.
-type candidate struct {
-	slot     int // index into the pool's slots
-	inflight int
+	return "", fmt.Errorf("router mode %q: expected one of kv, round-robin, random, power-of-two, least-loaded, direct", s)
 }
 
 // pick returns the index of the chosen candidate. cands is not empty and sorted
 // by (worker, rank); turn is the pool's count of round-robin choices.
-func pick(mode Mode, turn uint64, rng *rand.Rand, cands []candidate) int {
+func pick(mode Mode, turn uint64, rng *rand.Rand, cands []sched.Candidate) int {
 	n := len(cands)
 	if n == 1 {
 		return 0
@@ -59,14 +57,14 @@ func pick(mode Mode, turn uint64, rng *rand.Rand, cands []candidate) int {
 		if b >= a {
 			b++
 		}
-		if cands[b].inflight < cands[a].inflight {
+		if cands[b].Requests < cands[a].Requests {
 			return b
 		}
 		return a
 	case LeastLoaded, Direct: // direct: among the ranks of the pinned worker
 		best, ties := 0, 1
 		for i := 1; i < n; i++ {
-			switch d := cands[i].inflight - cands[best].inflight; {
+			switch d := cands[i].Requests - cands[best].Requests; {
 			case d < 0:
 				best, ties = i, 1
 			case d == 0:

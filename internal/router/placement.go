@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stator-ai/stator/internal/engine"
+	"github.com/stator-ai/stator/internal/sched"
 	"github.com/stator-ai/stator/nvext"
 )
 
@@ -18,7 +19,7 @@ type Leg struct {
 }
 
 // Placement is where a request runs, and the handle of its booking. Apart from
-// Done it is used by one goroutine at a time.
+// Done it is used by one goroutine at a time. It must not be copied.
 type Placement struct {
 	// Routing explains the choice; nil unless it was asked for.
 	Routing *nvext.Routing
@@ -29,12 +30,16 @@ type Placement struct {
 	leg    Leg
 
 	placed       time.Time
+	ordinal      uint64 // of the decision
 	promptTokens int
-	blocks       int // KV blocks booked
+	expected     int           // tokens of the answer, 0 = unknown
+	booking      sched.Booking // guarded by the pool's mutex
+	blocks       int           // KV blocks of prompt and answer
 	outputTokens int
 	decoding     bool      // the first token was seen
 	grown        time.Time // when blocks grew last, or the first token came
 	since        int       // tokens since then
+	guess        prediction
 	released     atomic.Bool
 }
 
@@ -58,9 +63,10 @@ func (p *Placement) FirstToken() {
 	p.pool.metrics.FirstToken(p.grown.Sub(p.placed))
 	p.slot.worker.answered.Store(p.grown.UnixNano())
 	p.pool.mu.Lock()
-	defer p.pool.mu.Unlock()
-	p.slot.load.prefillTokens -= p.promptTokens
-	p.slot.showLoad()
+	p.pool.ledger.Prefilled(&p.booking)
+	granted := p.pool.drain(p.grown)
+	p.pool.mu.Unlock()
+	grant(granted)
 }
 
 // Output says that n more tokens were generated. It takes the pool's lock only
@@ -80,9 +86,18 @@ func (p *Placement) Output(n int) {
 	p.pool.metrics.Tokens(now.Sub(p.grown), p.since)
 	p.grown, p.since = now, 0
 	p.pool.mu.Lock()
-	defer p.pool.mu.Unlock()
-	p.slot.load.activeBlocks += grown
-	p.slot.showLoad()
+	p.pool.ledger.Grow(&p.booking, grown, p.decay())
+	p.pool.mu.Unlock()
+}
+
+// decay is what the request's own blocks weigh by now: less the nearer the answer is
+// to its expected length, because they will be given back then. It is negative where
+// that does not count.
+func (p *Placement) decay() float64 {
+	if p.expected <= 0 || !p.router.cfg.KV.TrackOutput {
+		return -1
+	}
+	return max(0, 1-float64(p.outputTokens)/float64(p.expected))
 }
 
 // Whole says that the answer came at once, with n tokens. It takes the place of
@@ -118,19 +133,16 @@ func (p *Placement) Done(o Outcome) {
 	if !p.released.CompareAndSwap(false, true) {
 		return
 	}
-	p.pool.mu.Lock()
-	l := &p.slot.load
-	l.inflight--
-	l.activeBlocks -= p.blocks
-	if !p.decoding {
-		l.prefillTokens -= p.promptTokens
-	}
-	p.slot.showLoad()
-	p.pool.mu.Unlock()
-	p.pool.metrics.Done(p.outputTokens)
-	if o.inhibits() {
+	if o.inhibits() { // before somebody else is sent there
 		p.router.inhibit(p.slot.worker, o)
 	}
+	now := p.router.cfg.Now()
+	p.pool.mu.Lock()
+	p.pool.ledger.Free(&p.booking)
+	granted := p.pool.drain(now)
+	p.pool.mu.Unlock()
+	grant(granted)
+	p.pool.metrics.Done(p.outputTokens)
 }
 
 // Latency records what the request's timing says about its worker. What is not

@@ -3,7 +3,6 @@ package router
 import (
 	"cmp"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -11,12 +10,14 @@ import (
 
 	"github.com/stator-ai/stator/internal/engine"
 	"github.com/stator-ai/stator/internal/kv"
+	"github.com/stator-ai/stator/internal/kvindex"
 	"github.com/stator-ai/stator/internal/metrics"
+	"github.com/stator-ai/stator/internal/sched"
 	"github.com/stator-ai/stator/nvext"
 )
 
 // poolKey is what ranks must share to be one pool: blocks of the same tokens
-// have the same hashes on all of them.
+// have the same hashes on all of them. Adapters of a model are in its pool.
 type poolKey struct {
 	model     string
 	blockSize int
@@ -24,38 +25,105 @@ type poolKey struct {
 }
 
 // pool is a set of ranks between which a request may be moved freely. Choosing
-// and booking happen under mu, in one critical section.
+// and booking happen under mu, in one critical section; hashing, looking up and
+// explaining do not.
 type pool struct {
-	key        poolKey
-	thresholds *atomic.Pointer[Thresholds] // of the model
-	metrics    *metrics.Router
+	router  *Router
+	key     poolKey
+	metrics *metrics.Router
+	// told is what engines say they hold, sent what the others were sent. Both are
+	// nil where nobody asks.
+	told, sent *kvindex.Index
+	unwatch    []func()
+	expired    atomic.Int64 // when sent was last looked through, in Unix nanoseconds
 
 	mu     sync.Mutex
-	slots  []*slot     // sorted by (worker, rank)
-	chance rand.PCG    // seeded anew for each decision
-	rng    *rand.Rand  // over chance
-	turn   uint64      // of round robin
-	pins   uint64      // the same for requests that name their worker
-	cands  []candidate // scratch
+	slots  []*slot // sorted by (worker, rank)
+	ledger sched.Ledger
+	turn   uint64          // of round robin
+	pins   uint64          // the same for requests that name their worker
+	line   *line           // where requests wait; nil if they do not
+	shown  map[string]bool // adapters whose series are there
 }
 
-// slot is one rank in a pool. Its load is guarded by the pool's mutex; a slot
-// that left the pool still takes back what was booked on it.
+// slot is one rank in a pool. What changes in it is guarded by the pool's mutex; a
+// slot that left the pool still takes back what was booked on it.
 type slot struct {
-	worker *worker
-	target engine.Target
-	model  engine.Model // as the worker serves it
-	load   load
-	gauges *metrics.Worker
+	worker   *worker
+	target   engine.Target
+	model    engine.Model   // as the worker serves it
+	adapters []engine.Model // of it
+	seat     sched.Seat
+	held     *atomic.Int64 // blocks in its cache
+	trust    float64       // how much of what is predicted is found there
+	gauges   *metrics.Worker
+	truth    *metrics.Truth
+
+	usedBlocks  int // KV blocks in use, as the engine reports them; 0 if it does not
+	totalBlocks int // 0 = unknown
+	maxBatched  int // 0 = unknown
 }
 
 // StateGone is the state of a rank whose worker is not there, besides the states
 // that a decision tells apart.
 const StateGone nvext.State = "undiscovered"
 
+func newPool(r *Router, key poolKey) *pool {
+	p := &pool{router: r, key: key, shown: make(map[string]bool), metrics: r.cfg.Metrics.Router(key.model, metrics.WorkerDecode)}
+	p.told, p.sent = r.cfg.indexes()
+	for _, x := range []*kvindex.Index{p.told, p.sent} {
+		if x != nil {
+			p.unwatch = append(p.unwatch, r.cfg.Metrics.WatchIndex(key.model, func() metrics.IndexSample { return sample(x) }))
+		}
+	}
+	if r.cfg.Queue != nil {
+		p.line = newLine(p, r.cfg.Queue)
+	}
+	return p
+}
+
+func sample(x *kvindex.Index) metrics.IndexSample {
+	st := x.Stats()
+	return metrics.IndexSample{
+		Ranks: st.Ranks, Blocks: st.Blocks, Orphans: st.Orphans, Bytes: st.Bytes,
+		Stored: st.Applied[kv.Stored], Removed: st.Applied[kv.Removed], Cleared: st.Applied[kv.Cleared],
+		Duplicates: st.Duplicates, Forgotten: st.Forgotten, Expired: st.Expired, Pruned: st.Pruned,
+	}
+}
+
+// close ends the pool's series. What is booked ends by itself.
+func (p *pool) close() {
+	p.metrics.Close()
+	for _, stop := range p.unwatch {
+		stop()
+	}
+	p.unwatch = nil
+}
+
+// source is the rank as events name it.
+func (s *slot) source() kv.Source { return kv.Source{Worker: s.target.Worker, Rank: s.target.Rank} }
+
+// serves reports whether the rank serves a model or adapter.
+func (s *slot) serves(name string) bool {
+	return s.model.ID == name || slices.ContainsFunc(s.adapters, func(a engine.Model) bool { return a.ID == name })
+}
+
+// load returns what is known about a slot's load.
+func (p *pool) load(s *slot) load {
+	l := p.ledger.Totals(s.seat, true)
+	return load{
+		inflight:      l.Requests,
+		prefillTokens: l.PrefillTokens,
+		activeBlocks:  l.Blocks,
+		usedBlocks:    s.usedBlocks,
+		totalBlocks:   s.totalBlocks,
+		maxBatched:    s.maxBatched,
+	}
+}
+
 // state judges s for q; q may be nil. The order is that of the reasons a person
 // would want to hear first.
-func (s *slot) state(now time.Time, q *Request, th *Thresholds) nvext.State {
+func (p *pool) state(s *slot, now time.Time, q *Request, th *Thresholds) nvext.State {
 	switch {
 	case q != nil && q.Allowed != nil && !slices.Contains(q.Allowed, uint64(s.target.Worker)):
 		return nvext.StateNotAllowed
@@ -65,211 +133,55 @@ func (s *slot) state(now time.Time, q *Request, th *Thresholds) nvext.State {
 		return nvext.StateExcluded
 	case s.worker.inhibited(now):
 		return nvext.StateInhibited
-	case th.busy(&s.load):
-		return nvext.StateOverloaded
-	default:
-		return nvext.StateEligible
+	case q != nil && !s.worker.tainted(q.RequiredTaints):
+		return nvext.StateExcluded
 	}
+	if th.Set() {
+		if l := p.load(s); th.busy(&l) {
+			return nvext.StateOverloaded
+		}
+	}
+	return nvext.StateEligible
 }
 
 func (s *slot) wanted(q *Request) bool {
 	return !q.Pinned || s.target.Worker == q.Pin && (q.PinRank == nil || s.target.Rank == *q.PinRank)
 }
 
-// place chooses a slot for q and books it.
-func (p *pool) place(r *Router, now time.Time, q *Request, d decision) (*Placement, error) {
-	th := p.thresholds.Load()
+// place chooses a slot for q and books it, or has q wait: the placement is nil then,
+// and the waiter tells, by calling if call is not nil.
+func (p *pool) place(now time.Time, q *Request, d decision, call func(*Placement, error)) (*Placement, *waiter, error) {
+	c := newChoice(p, now, q, d)
+	c.look()
 	p.mu.Lock()
-	defer p.mu.Unlock()
-
-	p.cands = p.cands[:0]
-	var blocked [4]int // why slots were passed over, by blockedBy
-	// What is recorded is what was seen: workers fail and recover meanwhile, so
-	// that a second look may see something else.
-	var seen []nvext.Candidate
-	explain := q.Explain || q.ExplainAll
-	if explain {
-		seen = make([]nvext.Candidate, 0, len(p.slots))
-	}
-	for i, s := range p.slots {
-		wanted := s.wanted(q)
-		if !wanted && !explain {
-			continue
+	if p.line != nil {
+		w, err := p.line.gate(c, call)
+		if err != nil {
+			p.mu.Unlock()
+			c.free()
+			return nil, nil, err
 		}
-		st := s.state(now, q, th)
-		switch {
-		case !wanted:
-			if st == nvext.StateEligible {
-				st = nvext.StateNotPinned
-			}
-		case st == nvext.StateEligible:
-			p.cands = append(p.cands, candidate{slot: i, inflight: s.load.inflight})
-		default:
-			blocked[blockedBy(st)]++
-		}
-		if explain && st != StateGone {
-			seen = append(seen, s.candidate(st))
+		if w != nil {
+			granted := p.drain(now) // it may be its turn already
+			p.mu.Unlock()
+			grant(granted)
+			return nil, w, nil
 		}
 	}
-	if len(p.cands) == 0 {
-		return nil, p.refuse(q, blocked)
+	var locked time.Time
+	if p.router.cfg.LockHeld != nil {
+		locked = time.Now()
 	}
-	turn := &p.turn
-	if q.Pinned {
-		turn = &p.pins
+	err := c.choose()
+	p.mu.Unlock()
+	if p.router.cfg.LockHeld != nil {
+		p.router.cfg.LockHeld(time.Since(locked))
 	}
-	p.chance.Seed(r.cfg.Seed, d.ordinal)
-	chosen := pick(r.cfg.Mode, *turn, p.rng, p.cands)
-	s := p.slots[p.cands[chosen].slot]
-	pl := &Placement{pool: p, router: r, slot: s, promptTokens: max(q.PromptTokens, 0)}
-	pl.leg = Leg{Phase: nvext.Aggregated, Target: s.target, Engine: s.worker.Engine, Ranked: s.model.Ranks > 1}
-	if explain {
-		pl.Routing = p.explain(r, q, d, *turn, s, seen)
+	if err != nil {
+		c.free()
+		return nil, nil, err
 	}
-	if q.QueryOnly {
-		pl.released.Store(true)
-		return pl, nil
-	}
-	*turn++
-	pl.placed = now
-	pl.grown = now
-	pl.blocks = p.blocksOf(pl.promptTokens)
-	s.load.inflight++
-	s.load.prefillTokens += pl.promptTokens
-	s.load.activeBlocks += pl.blocks
-	s.showLoad()
-	exact := pl.promptTokens
-	if q.Guess {
-		exact = 0
-	}
-	p.metrics.Placed(exact, 0 /* no hit rate: overlap is not known */, 0)
-	return pl, nil
-}
-
-const (
-	byNothing = iota
-	byLoad
-	byAllowList
-	byAbsence
-)
-
-func blockedBy(s nvext.State) int {
-	switch s {
-	case nvext.StateOverloaded:
-		return byLoad
-	case nvext.StateNotAllowed:
-		return byAllowList
-	case nvext.StateEligible:
-		return byNothing
-	default:
-		return byAbsence
-	}
-}
-
-// refuse names the reason why no slot could be chosen.
-func (p *pool) refuse(q *Request, blocked [4]int) error {
-	if !q.Pinned {
-		switch {
-		case blocked[byLoad] > 0:
-			return ErrOverloaded
-		case blocked[byAllowList] > 0 && blocked[byAbsence] == 0:
-			return ErrNoneAllowed
-		default:
-			return ErrNoWorkers
-		}
-	}
-	err := &PinError{Worker: q.Pin, Rank: q.PinRank}
-	switch {
-	case blocked[byLoad] > 0:
-		err.Reason = PinOverloaded
-	case blocked[byAllowList] > 0:
-		err.Reason = PinNotAllowed
-	case blocked[byAbsence] > 0:
-		err.Reason = PinUnavailable
-	case q.PinRank != nil && p.hasLocked(q.Pin):
-		err.Reason = PinRankUnknown
-	default:
-		err.Reason = PinUnknown
-	}
-	return err
-}
-
-// candidate returns s as a decision sees it, not scored.
-func (s *slot) candidate(st nvext.State) nvext.Candidate {
-	return nvext.Candidate{
-		WorkerID:            uint64(s.target.Worker),
-		DPRank:              s.target.Rank,
-		State:               st,
-		Inflight:            s.load.inflight,
-		ActivePrefillTokens: int64(s.load.prefillTokens),
-		ActiveDecodeBlocks:  int64(s.load.activeBlocks),
-		Score:               nvext.Float(math.NaN()),
-	}
-}
-
-// explain records the decision: the chosen slot, and all or at most
-// nvext.MaxCandidates of those that were seen, those that could be chosen first.
-// It keeps seen.
-func (p *pool) explain(r *Router, q *Request, d decision, turn uint64, chosen *slot, seen []nvext.Candidate) *nvext.Routing {
-	out := &nvext.Routing{
-		RequestID: q.ID,
-		Model:     q.Model.ID,
-		Mode:      string(r.cfg.Mode),
-		Policy:    string(r.cfg.Mode),
-		Reason:    reason(r.cfg.Mode, q, len(p.cands)),
-		Attempt:   q.Attempt + 1,
-		Chosen:    chosen.candidate(nvext.StateEligible),
-	}
-	if p.key.blockSize > 0 {
-		out.TotalBlocks = p.blocksOf(q.PromptTokens)
-	}
-	if r.cfg.Mode == RoundRobin {
-		out.Turn = turn
-	}
-	if d.pools != nil {
-		out.Pools = slices.Clone(d.pools)
-		was := &out.Pools[d.pool]
-		was.Chosen = true
-		if was.Eligible == 0 { // none had anything to offer a moment ago
-			was.Eligible = len(p.cands)
-		}
-	}
-	if d.pools != nil || len(p.cands) > 1 && r.cfg.Mode != RoundRobin {
-		out.Seed, out.Decision = &r.cfg.Seed, d.ordinal
-	}
-	if len(p.cands) < len(seen) {
-		slices.SortStableFunc(seen, func(a, b nvext.Candidate) int {
-			return cmp.Compare(passedOver(a.State), passedOver(b.State))
-		})
-	}
-	out.Candidates, out.Considered = seen, len(seen)
-	if !q.ExplainAll {
-		out.Candidates = seen[:min(len(seen), nvext.MaxCandidates)]
-	}
-	return out
-}
-
-func passedOver(s nvext.State) int {
-	if s == nvext.StateEligible {
-		return 0
-	}
-	return 1
-}
-
-// reason says what decided when n ranks could be chosen.
-func reason(mode Mode, q *Request, n int) nvext.Reason {
-	switch {
-	case q.Pinned:
-		return nvext.ReasonPinned
-	case n == 1 && len(q.Model.pools) == 1:
-		return nvext.ReasonOnly
-	case mode == Random:
-		return nvext.ReasonRandom
-	case mode == RoundRobin:
-		return nvext.ReasonRoundRobin
-	default:
-		return nvext.ReasonLeastLoaded
-	}
+	return c.finish(), nil, nil
 }
 
 // blocksOf returns how many KV blocks n tokens take; 0 when the block size is
@@ -281,26 +193,52 @@ func (p *pool) blocksOf(n int) int {
 	return (n + p.key.blockSize - 1) / p.key.blockSize
 }
 
+// guessedBlockSize stands in for the block size of engines that do not tell it.
+const guessedBlockSize = 16
+
+// blockSize returns the number of tokens in a block for the purposes of a cost.
+func (p *pool) blockSize() int {
+	if p.key.blockSize > 0 {
+		return p.key.blockSize
+	}
+	return guessedBlockSize
+}
+
 func (p *pool) has(w kv.WorkerID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.hasLocked(w)
+	return slices.ContainsFunc(p.slots, func(s *slot) bool { return s.target.Worker == w })
 }
 
-func (p *pool) hasLocked(w kv.WorkerID) bool {
-	return slices.ContainsFunc(p.slots, func(s *slot) bool { return s.target.Worker == w })
+// hasLocked reports whether a worker serves a model or adapter here.
+func (p *pool) hasLocked(w kv.WorkerID, name string) bool {
+	return slices.ContainsFunc(p.slots, func(s *slot) bool { return s.target.Worker == w && s.serves(name) })
 }
 
 // standing returns what p could do for q now.
 func (p *pool) standing(now time.Time, q *Request) nvext.Pool {
 	out := nvext.Pool{BlockSize: p.key.blockSize}
-	th := p.thresholds.Load()
+	if p.router.cfg.Mode == KV {
+		c := newChoice(p, now, q, decision{})
+		defer c.free()
+		c.look()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		c.gather()
+		if out.Eligible = len(c.dec.Candidates); out.Eligible > 0 {
+			c.score()
+			out.Inflight = c.leastRequests()
+			out.CostTokens = nvext.Float(c.leastScore() * float64(p.blockSize()))
+		}
+		return out
+	}
+	th := q.Model.thresholds.Load()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, s := range p.slots {
-		if s.state(now, q, th) == nvext.StateEligible {
-			if out.Eligible == 0 || s.load.inflight < out.Inflight {
-				out.Inflight = s.load.inflight
+		if s.serves(q.Model.ID) && p.state(s, now, q, th) == nvext.StateEligible {
+			if n := p.ledger.Load(s.seat).Requests; out.Eligible == 0 || n < out.Inflight {
+				out.Inflight = n
 			}
 			out.Eligible++
 		}
@@ -310,7 +248,7 @@ func (p *pool) standing(now time.Time, q *Request) nvext.Pool {
 
 // admit returns the slot of a worker's rank, entered in its place if it is new,
 // with the sizes that the engine states.
-func (p *pool) admit(w *worker, rank uint32, m *engine.Model, gauges *metrics.Worker) *slot {
+func (p *pool) admit(w *worker, rank uint32, m *engine.Model, adapters []engine.Model, gauges *metrics.Worker) *slot {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	target := engine.Target{Worker: w.ID, Rank: rank}
@@ -318,49 +256,89 @@ func (p *pool) admit(w *worker, rank uint32, m *engine.Model, gauges *metrics.Wo
 		return cmp.Or(cmp.Compare(s.target.Worker, t.Worker), cmp.Compare(s.target.Rank, t.Rank))
 	})
 	if !found {
-		p.slots = slices.Insert(p.slots, at, &slot{worker: w, target: target})
+		s := &slot{worker: w, target: target, seat: p.ledger.Join(), trust: 1}
+		p.slots = slices.Insert(p.slots, at, s)
+		s.held = p.told.Held(s.source())
+		if !p.tells(s) {
+			s.held = p.sent.Held(s.source())
+		}
 	}
 	s := p.slots[at]
-	s.model, s.gauges = *m, gauges
-	s.load.totalBlocks, s.load.maxBatched = m.TotalBlocks, m.MaxBatchedTokens
-	s.showLoad()
+	s.model, s.adapters, s.gauges = *m, adapters, gauges
+	s.truth = p.router.cfg.Metrics.Truth(p.key.model, uint64(w.ID))
+	s.totalBlocks, s.maxBatched = m.TotalBlocks, m.MaxBatchedTokens
+	// Whatever it was sent, it has come with an empty cache; one that tells says so
+	// itself.
+	p.sent.ClearRank(s.source())
 	return s
 }
 
-// models calls f for what each slot's engine said about the model and returns how
-// many slots there are.
-func (p *pool) models(f func(*engine.Model)) int {
+// tells reports whether what a rank holds is known from its events.
+func (p *pool) tells(s *slot) bool { return p.told != nil && s.worker.Events }
+
+// models calls f for what each slot's engine says about the model or adapter of that
+// name and returns how many slots have it.
+func (p *pool) models(name string, f func(*engine.Model)) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	n := 0
 	for _, s := range p.slots {
-		f(&s.model)
+		if s.model.ID == name {
+			n++
+			f(&s.model)
+		}
+		for i := range s.adapters {
+			if s.adapters[i].ID == name {
+				n++
+				f(&s.adapters[i])
+			}
+		}
 	}
-	return len(p.slots)
+	return n
+}
+
+// empty reports whether no rank is left.
+func (p *pool) empty() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.slots) == 0
 }
 
 // retain takes out the worker's slots that do not stay. Models stay known, so
-// that a request for one without workers gets a 503 and not a 404.
+// that a request for one without workers gets a 503 and not a 404. The caller wakes
+// the pool.
 func (p *pool) retain(w *worker, stays map[*slot]bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.slots = slices.DeleteFunc(p.slots, func(s *slot) bool { return s.worker == w && !stays[s] })
+	p.slots = slices.DeleteFunc(p.slots, func(s *slot) bool {
+		if s.worker != w || stays[s] {
+			return false
+		}
+		p.ledger.Leave(s.seat)
+		p.told.RemoveRank(s.source())
+		p.sent.RemoveRank(s.source())
+		return true
+	})
 }
 
-// status returns the state of every slot, and the lowest index of their workers.
-func (p *pool) status(now time.Time, th Thresholds) (out []WorkerStatus, index int) {
+// status returns the state of every slot that serves a model, and the lowest index of
+// their workers.
+func (p *pool) status(name string, now time.Time, th Thresholds) (out []WorkerStatus, index int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	index = math.MaxInt
-	out = make([]WorkerStatus, len(p.slots))
-	for i, s := range p.slots {
+	for _, s := range p.slots {
+		if !s.serves(name) {
+			continue
+		}
 		index = min(index, s.worker.index)
-		out[i] = WorkerStatus{
+		out = append(out, WorkerStatus{
 			Target:   s.target,
 			Name:     s.worker.Name,
 			Kind:     s.worker.kind(),
-			State:    s.state(now, nil, &th),
-			Inflight: s.load.inflight,
-		}
+			State:    p.state(s, now, nil, &th),
+			Inflight: p.ledger.Load(s.seat).Requests,
+		})
 	}
 	return out, index
 }
@@ -368,14 +346,17 @@ func (p *pool) status(now time.Time, th Thresholds) (out []WorkerStatus, index i
 // tokenizers calls f for the engines of the ranks that can be reached and that have
 // the capability, with the number of requests there. A busy one counts: its load is
 // not in its tokenizer.
-func (p *pool) tokenizers(now time.Time, th *Thresholds, f func(t engine.Tokenizer, inflight int)) {
+func (p *pool) tokenizers(name string, now time.Time, th *Thresholds, f func(t engine.Tokenizer, inflight int)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, s := range p.slots {
-		switch s.state(now, nil, th) {
+		if !s.serves(name) {
+			continue
+		}
+		switch p.state(s, now, nil, th) {
 		case nvext.StateEligible, nvext.StateOverloaded:
 			if t, ok := s.worker.Engine.(engine.Tokenizer); ok {
-				f(t, s.load.inflight)
+				f(t, p.ledger.Load(s.seat).Requests)
 			}
 		}
 	}
@@ -383,7 +364,6 @@ func (p *pool) tokenizers(now time.Time, th *Thresholds, f func(t engine.Tokeniz
 
 func (p *pool) report(w kv.WorkerID, loads []engine.Load) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	for _, s := range p.slots {
 		if s.target.Worker != w {
 			continue
@@ -392,14 +372,49 @@ func (p *pool) report(w kv.WorkerID, loads []engine.Load) {
 			if l.Rank != s.target.Rank {
 				continue
 			}
-			s.load.usedBlocks = l.UsedBlocks
-			s.load.totalBlocks = cmp.Or(l.TotalBlocks, s.load.totalBlocks)
-			s.load.maxBatched = cmp.Or(l.BatchedLimit, s.load.maxBatched)
+			s.usedBlocks = l.UsedBlocks
+			s.totalBlocks = cmp.Or(l.TotalBlocks, s.totalBlocks)
+			s.maxBatched = cmp.Or(l.BatchedLimit, s.maxBatched)
 		}
 	}
+	granted := p.drain(p.router.cfg.Now())
+	p.mu.Unlock()
+	grant(granted)
 }
 
-// showLoad publishes the slot's load. The caller holds the pool's mutex.
-func (s *slot) showLoad() {
-	s.gauges.SetLoad(s.load.activeBlocks, s.load.prefillTokens)
+// wake has requests go that can by now.
+func (p *pool) wake(now time.Time) {
+	if p.line == nil {
+		return
+	}
+	p.mu.Lock()
+	granted := p.drain(now)
+	p.mu.Unlock()
+	grant(granted)
+}
+
+// show publishes what is booked.
+func (p *pool) show() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.slots {
+		l := p.load(s)
+		s.gauges.SetLoad(l.activeBlocks, l.prefillTokens)
+		s.gauges.SetRequests(l.inflight)
+		s.gauges.SetTrust(s.trust)
+	}
+	p.metrics.SetLedger(p.ledger.Stats())
+	for name := range p.shown {
+		p.shown[name] = false
+	}
+	for name, n := range p.ledger.Adapters() {
+		p.metrics.SetAdapter(name, n)
+		p.shown[name] = true
+	}
+	for name, busy := range p.shown {
+		if !busy {
+			p.metrics.SetAdapter(name, 0)
+			delete(p.shown, name)
+		}
+	}
 }

@@ -8,12 +8,13 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/stator-ai/stator/internal/sched"
 	"github.com/stator-ai/stator/nvext"
 )
 
-// choosePool returns the index of the pool that a request goes to: the one with
-// the least loaded rank where the mode goes by load, else drawn by the number of
-// ranks that could take the request. It returns -1 when no rank could.
+// choosePool returns the index of the pool that a request goes to: the one with the
+// lowest cost or the least loaded rank where the mode goes by these, else drawn by the
+// number of ranks that could take the request. It returns -1 when no rank could.
 func choosePool(mode Mode, seed, decision uint64, pools []nvext.Pool) int {
 	total, best := 0, -1
 	for i := range pools {
@@ -21,11 +22,12 @@ func choosePool(mode Mode, seed, decision uint64, pools []nvext.Pool) int {
 			continue
 		}
 		total += pools[i].Eligible
-		if best < 0 || pools[i].Inflight < pools[best].Inflight {
+		if best < 0 || mode == KV && pools[i].CostTokens < pools[best].CostTokens ||
+			(mode != KV || pools[i].CostTokens == pools[best].CostTokens) && pools[i].Inflight < pools[best].Inflight {
 			best = i
 		}
 	}
-	if total == 0 || mode == LeastLoaded || mode == PowerOfTwo {
+	if total == 0 || mode == KV || mode == LeastLoaded || mode == PowerOfTwo {
 		return best
 	}
 	// The complement keeps this draw apart from those inside the pool. A rand.Rand
@@ -79,11 +81,22 @@ func Rerun(rec *nvext.Routing) (nvext.Candidate, error) {
 	if rec.Seed == nil && mode != RoundRobin && len(eligible) > 1 {
 		return none, fmt.Errorf("seed: expected one, since %s draws among %d: %w", mode, len(eligible), ErrIncomplete)
 	}
-	cands := make([]candidate, len(eligible))
+	cands := make([]sched.Candidate, len(eligible))
 	for i := range eligible {
-		cands[i] = candidate{slot: i, inflight: eligible[i].Inflight}
+		cands[i] = recallCandidate(&eligible[i])
 	}
-	return eligible[pick(mode, rec.Turn, rand.New(rand.NewPCG(seed, rec.Decision)), cands)], nil
+	rng := rand.New(rand.NewPCG(seed, rec.Decision))
+	if mode != KV {
+		return eligible[pick(mode, rec.Turn, rng, cands)], nil
+	}
+	if rec.Cost == nil {
+		return none, fmt.Errorf("cost: expected its parameters, since policy %q cannot be run again: %w", rec.Policy, ErrIncomplete)
+	}
+	if rec.PromptTokens < 1 || rec.BlockSize < 1 {
+		return none, fmt.Errorf("prompt_tokens, block_size: expected at least 1, got %d and %d", rec.PromptTokens, rec.BlockSize)
+	}
+	cost := recallCost(rec.Cost)
+	return eligible[cost.Select(&sched.Decision{PromptTokens: rec.PromptTokens, BlockSize: rec.BlockSize, Candidates: cands, Rand: rng})], nil
 }
 
 // rerunPool chooses among the record's pools again and returns an error unless it

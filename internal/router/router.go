@@ -3,6 +3,7 @@ package router
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"math"
 	"math/rand/v2"
@@ -14,6 +15,7 @@ import (
 	"github.com/stator-ai/stator/internal/engine"
 	"github.com/stator-ai/stator/internal/kv"
 	"github.com/stator-ai/stator/internal/metrics"
+	"github.com/stator-ai/stator/internal/sched"
 	"github.com/stator-ai/stator/nvext"
 )
 
@@ -29,10 +31,29 @@ type Config struct {
 	// ProbeInterval is the time between health probes of a worker that is well;
 	// 0 means 5 s. One that is not is probed every second.
 	ProbeInterval time.Duration
+	// KV says how mode kv weighs caches and load.
+	KV KVConfig
+	// Queue says how requests wait while all ranks are busy; nil means that none do.
+	Queue *QueueConfig
+	// Selector, if not nil, takes the place of the cost in mode kv, and SelectorName
+	// is its name in explanations. It is called with a lock held and must not call the
+	// router.
+	Selector     sched.Selector
+	SelectorName string
+	// Decisions is how many of the latest decisions are kept for Decisions.
+	Decisions int
+	// Lease is how long a booking of Reserve lives without a sign of life; 0 means
+	// 5 min.
+	Lease time.Duration
 	// Seed makes random choices repeatable; 0 means a random seed.
 	Seed uint64
-	// Now is the clock; nil means time.Now.
-	Now func() time.Time
+	// Now is the clock; nil means time.Now. Virtual says that it is not the time of
+	// the world: nothing is done by a timer then.
+	Now     func() time.Time
+	Virtual bool
+	// LockHeld, if not nil, is told after each placement how long it held the lock of
+	// its pool. It is for measurements.
+	LockHeld func(time.Duration)
 	// Log gets one line per change of a worker's state; nil means none.
 	Log *slog.Logger
 	// Metrics receives the router's series; nil means a private set.
@@ -46,10 +67,14 @@ type Router struct {
 
 	mu      sync.RWMutex
 	models  map[string]*Model
+	pools   map[poolKey]*pool
 	workers map[kv.WorkerID]*worker
 	order   []*worker // in the order they were added
 
 	decisions atomic.Uint64 // how many there were
+	ring      *ring         // of the latest; nil if none are kept
+	leases    leases
+	began     time.Time
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -75,10 +100,15 @@ func New(cfg Config) *Router {
 	if cfg.Metrics == nil {
 		cfg.Metrics = metrics.New(metrics.Options{})
 	}
+	cfg.KV = cfg.KV.withDefaults()
+	cfg.Lease = cmp.Or(cfg.Lease, 5*time.Minute)
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Router{
 		cfg:     cfg,
 		models:  make(map[string]*Model),
+		pools:   make(map[poolKey]*pool),
+		ring:    newRing(cfg.Decisions),
+		began:   cfg.Now(),
 		workers: make(map[kv.WorkerID]*worker),
 		ctx:     ctx,
 		cancel:  cancel,
@@ -88,50 +118,29 @@ func New(cfg Config) *Router {
 // Mode returns the configured mode.
 func (r *Router) Mode() Mode { return r.cfg.Mode }
 
-// Request is what the router has to know about a request. The router does not
-// change it and does not keep it after Place returns.
-type Request struct {
-	Model *Model // from Lookup
-	ID    string // for explanations
-	// PromptTokens is the length of the prompt, or with Guess set a guess at it.
-	PromptTokens int
-	Guess        bool
-	// Pinned restricts the choice to the worker Pin, and to PinRank if not nil.
-	Pinned  bool
-	Pin     kv.WorkerID
-	PinRank *uint32
-	// Allowed, if not nil, lists the workers that may be chosen.
-	Allowed []uint64
-	// Exclude lists the workers that failed this request already.
-	Exclude []kv.WorkerID
-	// QueryOnly asks where the request would run; nothing is booked.
-	QueryOnly bool
-	// Explain asks for Placement.Routing, with at most nvext.MaxCandidates
-	// candidates; ExplainAll asks for it with all of them.
-	Explain    bool
-	ExplainAll bool
-	// Attempt counts the placements of this request before this one.
-	Attempt int
-}
-
 // Place chooses a rank for q and books it there; the booking lives until the
-// placement's Done. Errors are [ErrNoWorkers], [ErrOverloaded],
-// [ErrNoneAllowed], [ErrPinMissing] and *[PinError].
+// placement's Done. Where there is a queue it waits for its turn, until ctx ends.
+// Errors are [ErrNoWorkers], [ErrOverloaded], [ErrNoneAllowed], [ErrNoneTainted],
+// [ErrPinMissing], *[PinError], *[WaitError] and *[sched.LimitError].
 func (r *Router) Place(ctx context.Context, q *Request) (*Placement, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if r.cfg.Mode == Direct && !q.Pinned {
-		return nil, ErrPinMissing
+	pl, w, err := r.place(q, nil)
+	if w != nil {
+		return w.wait(ctx)
 	}
-	start := r.cfg.Now()
-	p, err := r.place(start, q)
-	if err != nil {
-		return nil, err
+	return pl, err
+}
+
+// Submit is Place for callers that cannot wait: done is called with what came of it,
+// before Submit returns or, from another call into the router, when it is the
+// request's turn. The longest wait does not apply.
+func (r *Router) Submit(q *Request, done func(*Placement, error)) {
+	pl, w, err := r.place(q, done)
+	if w == nil {
+		done(pl, err)
 	}
-	took := r.cfg.Now().Sub(start)
-	p.pool.metrics.Overhead(metrics.Overhead{Scheduling: took, Total: took})
-	return p, nil
 }
 
 // decision is what a placement depends on besides the request and the pool: its
@@ -144,8 +153,12 @@ type decision struct {
 }
 
 // place tries the model's pools: the one with the pinned worker, or all of them
-// one after another.
-func (r *Router) place(now time.Time, q *Request) (*Placement, error) {
+// one after another. Who has to wait gets a waiter.
+func (r *Router) place(q *Request, call func(*Placement, error)) (*Placement, *waiter, error) {
+	if r.cfg.Mode == Direct && !q.Pinned {
+		return nil, nil, ErrPinMissing
+	}
+	now := r.cfg.Now()
 	var d decision
 	if q.QueryOnly {
 		d.ordinal = r.decisions.Load() + 1 // of the next decision, which it foretells
@@ -156,15 +169,15 @@ func (r *Router) place(now time.Time, q *Request) (*Placement, error) {
 	if q.Pinned {
 		i := slices.IndexFunc(pools, func(p *pool) bool { return p.has(q.Pin) })
 		if i < 0 {
-			return nil, &PinError{Worker: q.Pin, Reason: PinUnknown}
+			return nil, nil, &PinError{Worker: q.Pin, Reason: PinUnknown}
 		}
-		return pools[i].place(r, now, q, d)
+		return pools[i].place(now, q, d, call)
 	}
 	switch len(pools) {
 	case 0:
-		return nil, ErrNoWorkers
+		return nil, nil, ErrNoWorkers
 	case 1:
-		return pools[0].place(r, now, q, d)
+		return pools[0].place(now, q, d, call)
 	}
 	d.pools = make([]nvext.Pool, len(pools))
 	for i, p := range pools {
@@ -178,9 +191,9 @@ func (r *Router) place(now time.Time, q *Request) (*Placement, error) {
 		if d.pool = choosePool(r.cfg.Mode, r.cfg.Seed, d.ordinal, d.pools); d.pool < 0 {
 			d.pool = slices.Index(refused, false) // for its reason
 		}
-		pl, e := pools[d.pool].place(r, now, q, d)
+		pl, w, e := pools[d.pool].place(now, q, d, call)
 		if e == nil {
-			return pl, nil
+			return pl, w, nil
 		}
 		if err == nil || telling(e) > telling(err) {
 			err = e
@@ -188,16 +201,17 @@ func (r *Router) place(now time.Time, q *Request) (*Placement, error) {
 		refused[d.pool] = true
 		d.pools[d.pool].Eligible = 0
 	}
-	return nil, err
+	return nil, nil, err
 }
 
 // telling orders the reasons for which pools refuse a request by how much they
 // tell the client.
 func telling(err error) int {
-	switch err {
-	case ErrOverloaded:
+	var limit *sched.LimitError
+	switch {
+	case err == ErrOverloaded, errors.As(err, &limit):
 		return 3
-	case ErrNoWorkers:
+	case err == ErrNoWorkers:
 		return 2
 	default:
 		return 1
@@ -216,7 +230,7 @@ type Model struct {
 	Parent        string    // that other model
 	Metrics       *metrics.Model
 
-	pools      []*pool
+	pools      []*pool // those of the model that it is an adapter of
 	thresholds *atomic.Pointer[Thresholds]
 }
 
@@ -239,7 +253,7 @@ func (r *Router) Tokenizer(m *Model) engine.Tokenizer {
 	var best engine.Tokenizer
 	fewest := math.MaxInt
 	for _, p := range m.pools {
-		p.tokenizers(now, &th, func(t engine.Tokenizer, inflight int) {
+		p.tokenizers(m.ID, now, &th, func(t engine.Tokenizer, inflight int) {
 			if inflight < fewest && !t.Resting() {
 				best, fewest = t, inflight
 			}
@@ -291,7 +305,7 @@ func (r *Router) Status() []ModelStatus {
 		st := &out[i]
 		th := st.Model.Thresholds()
 		for _, p := range st.Model.pools {
-			workers, index := p.status(now, th)
+			workers, index := p.status(st.Model.ID, now, th)
 			st.Workers = append(st.Workers, workers...)
 			st.index = min(st.index, index)
 		}
@@ -315,6 +329,9 @@ func (m *Model) SetThresholds(patch Thresholds) Thresholds {
 		old := m.thresholds.Load()
 		merged := old.Merge(patch)
 		if m.thresholds.CompareAndSwap(old, &merged) {
+			for _, p := range m.pools {
+				p.wake(p.router.cfg.Now())
+			}
 			return merged
 		}
 	}
@@ -323,10 +340,33 @@ func (m *Model) SetThresholds(patch Thresholds) Thresholds {
 // Report takes in what an engine says about its load.
 func (r *Router) Report(w kv.WorkerID, loads []engine.Load) {
 	r.mu.RLock()
-	defer r.mu.RUnlock()
-	for _, m := range r.models {
-		for _, p := range m.pools {
+	reporter := r.workers[w]
+	r.mu.RUnlock()
+	if reporter == nil {
+		return
+	}
+	if pools := reporter.pools.Load(); pools != nil {
+		for _, p := range *pools {
 			p.report(w, loads)
 		}
 	}
 }
+
+// Apply takes in what engines say about their caches, and keeps nothing of the batch.
+// Batches of workers that are not known are left out. It returns nil.
+func (r *Router) Apply(b *kv.Batch) error {
+	r.mu.RLock()
+	w := r.workers[b.Source.Worker]
+	r.mu.RUnlock()
+	if w == nil {
+		return nil
+	}
+	if pools := w.pools.Load(); pools != nil {
+		for _, p := range *pools {
+			p.told.Apply(b)
+		}
+	}
+	return nil
+}
+
+var _ kv.Applier = (*Router)(nil)

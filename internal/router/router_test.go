@@ -17,6 +17,7 @@ import (
 	"github.com/stator-ai/stator/internal/engine"
 	"github.com/stator-ai/stator/internal/kv"
 	"github.com/stator-ai/stator/internal/metrics"
+	"github.com/stator-ai/stator/internal/sched"
 	"github.com/stator-ai/stator/nvext"
 )
 
@@ -89,9 +90,10 @@ func loads(m *Model) (total load) {
 	for _, p := range m.pools {
 		p.mu.Lock()
 		for _, s := range p.slots {
-			total.inflight += s.load.inflight
-			total.prefillTokens += s.load.prefillTokens
-			total.activeBlocks += s.load.activeBlocks
+			l := p.load(s)
+			total.inflight += l.inflight
+			total.prefillTokens += l.prefillTokens
+			total.activeBlocks += l.activeBlocks
 		}
 		p.mu.Unlock()
 	}
@@ -129,7 +131,7 @@ func TestQueryOnlyBooksNothing(t *testing.T) {
 
 func TestLeastLoadedAndPowerOfTwo(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	cands := []candidate{{0, 5}, {1, 2}, {2, 2}, {3, 9}}
+	cands := []sched.Candidate{{Requests: 5}, {Requests: 2}, {Requests: 2}, {Requests: 9}}
 	seen := map[int]int{}
 	for range 1000 {
 		seen[pick(LeastLoaded, 0, rng, cands)]++
@@ -147,7 +149,7 @@ func TestLeastLoadedAndPowerOfTwo(t *testing.T) {
 		t.Errorf("power-of-two picked the most loaded of four %d times; it loses every comparison", worst)
 	}
 	// Ties go to the first drawn, which is uniform.
-	even := []candidate{{0, 1}, {1, 1}}
+	even := []sched.Candidate{{Requests: 1}, {Requests: 1}}
 	first := 0
 	for range 1000 {
 		if pick(PowerOfTwo, 0, rng, even) == 0 {
@@ -180,7 +182,7 @@ func TestSameSeedSameChoices(t *testing.T) {
 
 func TestParseMode(t *testing.T) {
 	for in, want := range map[string]Mode{
-		"": RoundRobin, "round_robin": RoundRobin, "Round-Robin": RoundRobin, "random": Random,
+		"": KV, "kv": KV, "KV": KV, "round_robin": RoundRobin, "Round-Robin": RoundRobin, "random": Random,
 		"power_of_two_choices": PowerOfTwo, "power-of-two": PowerOfTwo, "least_loaded": LeastLoaded, "direct": Direct,
 	} {
 		if got, err := ParseMode(in); err != nil || got != want {
@@ -335,7 +337,7 @@ func TestAllowListAndExclude(t *testing.T) {
 }
 
 func TestDoneIsIdempotentAndBound(t *testing.T) {
-	r, m, _ := fleet(t, Config{}, 1, engine.Model{BlockSize: 16})
+	r, m, _ := fleet(t, Config{Mode: RoundRobin}, 1, engine.Model{BlockSize: 16})
 	a := mustPlace(t, r, &Request{Model: m, PromptTokens: 33})
 	b := mustPlace(t, r, &Request{Model: m, PromptTokens: 33})
 	if got, want := loads(m), (load{inflight: 2, prefillTokens: 66, activeBlocks: 6}); got != want {

@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -22,6 +22,10 @@ type Spec struct {
 	ID     kv.WorkerID
 	Name   string // for people: its URL
 	Engine engine.Engine
+	// Taints are what requests can ask for or shun.
+	Taints []string
+	// Events says that Router.Apply hears of every change of its caches.
+	Events bool
 
 	Ranks            int
 	BlockSize        int
@@ -47,7 +51,9 @@ type worker struct {
 	discovered     atomic.Bool
 	inhibitedUntil atomic.Int64 // Unix nanoseconds; 0 = not
 	answered       atomic.Int64 // Unix nanoseconds of the last first token; 0 = none
+	since          atomic.Int64 // Unix nanoseconds of the time when it came
 	info           atomic.Pointer[engine.Info]
+	pools          atomic.Pointer[[]*pool]
 	wake           chan struct{} // of size one: probe now
 	checked        chan struct{} // closed after the first check
 	once           sync.Once
@@ -123,11 +129,18 @@ func (r *Router) WaitChecked(ctx context.Context) {
 	}
 }
 
-// Close stops watching, closes the engines and waits until all is done. Bookings
-// can still be released afterwards.
+// Close stops watching, closes the engines and waits until all is done. Who waits in
+// a queue gets [ErrNoWorkers]. Bookings can still be released afterwards.
 func (r *Router) Close() {
 	r.cancel()
 	r.wg.Wait()
+	r.leases.end()
+	r.mu.RLock()
+	pools := slices.Collect(maps.Values(r.pools))
+	r.mu.RUnlock()
+	for _, p := range pools {
+		p.dismiss()
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, w := range r.order {
@@ -199,8 +212,19 @@ func (r *Router) check(w *worker) error {
 	}
 	if w.inhibitedUntil.Swap(0) != 0 {
 		r.cfg.Log.Info("worker is back", "worker", w.ID, "url", w.Name)
+		r.wake(w)
 	}
 	return nil
+}
+
+// wake has requests go for which a change of w matters.
+func (r *Router) wake(w *worker) {
+	if pools := w.pools.Load(); pools != nil {
+		now := r.cfg.Now()
+		for _, p := range *pools {
+			p.wake(now)
+		}
+	}
 }
 
 // unwell notes a failed check.
@@ -217,6 +241,7 @@ func (r *Router) unwell(w *worker, failures int, err error) {
 		r.cfg.Log.Warn("worker is gone", "worker", w.ID, "url", w.Name)
 		r.cfg.Metrics.DropWorker(uint64(w.ID))
 	}
+	r.wake(w) // those who wait for it do so in vain
 }
 
 // inhibit leaves a worker alone after a request failed on it, and has it probed.
@@ -240,57 +265,100 @@ func (r *Router) inhibit(w *worker, o Outcome) {
 // of those that it serves no more. A rank that stays keeps what is booked on it.
 func (r *Router) admit(w *worker, info *engine.Info) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.cfg.Metrics.DropWorker(uint64(w.ID)) // series of ranks that it has no more
 	stays := make(map[*slot]bool)
+	var in []*pool
 	for _, em := range info.Models {
-		em.BlockSize = cmp.Or(w.BlockSize, em.BlockSize)
-		em.TotalBlocks = cmp.Or(w.TotalBlocks, em.TotalBlocks)
-		em.MaxBatchedTokens = cmp.Or(w.MaxBatchedTokens, em.MaxBatchedTokens)
-		em.Ranks = max(1, cmp.Or(w.Ranks, em.Ranks))
+		if em.Parent != "" && serves(info, em.Parent) {
+			continue // it goes with its model
+		}
+		w.complete(&em)
+		var adapters []engine.Model
+		for _, a := range info.Models {
+			if a.Parent == em.ID && a.ID != em.ID {
+				a.BlockSize, a.TotalBlocks, a.MaxBatchedTokens, a.Ranks = em.BlockSize, em.TotalBlocks, em.MaxBatchedTokens, em.Ranks
+				a.Tokenizer = cmp.Or(a.Tokenizer, em.Tokenizer)
+				a.ContextLength = cmp.Or(a.ContextLength, em.ContextLength)
+				adapters = append(adapters, a)
+			}
+		}
 		p := r.poolLocked(&em)
+		in = append(in, p)
+		for _, a := range adapters {
+			r.modelLocked(a.ID, p)
+		}
 		for rank := range em.Ranks {
 			gauges := r.cfg.Metrics.Worker(uint64(w.ID), uint32(rank))
-			stays[p.admit(w, uint32(rank), &em, gauges)] = true
+			stays[p.admit(w, uint32(rank), &em, adapters, gauges)] = true
 		}
-	}
-	for _, m := range r.models {
-		for _, p := range m.pools {
-			p.retain(w, stays)
-		}
-		r.summarizeLocked(m)
 	}
 	w.info.Store(info)
+	w.pools.Store(&in)
 	w.inhibitedUntil.Store(0)
+	w.since.Store(r.cfg.Now().UnixNano())
 	w.discovered.Store(true)
+	pools := slices.Collect(maps.Values(r.pools))
+	for _, p := range pools {
+		p.retain(w, stays)
+	}
+	for _, m := range r.models {
+		r.summarizeLocked(m)
+	}
+	for key, p := range r.pools {
+		if p.empty() {
+			p.close() // what is booked ends by itself
+			delete(r.pools, key)
+		}
+	}
+	r.mu.Unlock()
+	now := r.cfg.Now()
+	for _, p := range pools {
+		p.wake(now)
+	}
 	r.cfg.Log.Info("worker discovered", "worker", w.ID, "url", w.Name, "engine", info.Kind, "models", len(info.Models))
+}
+
+func serves(info *engine.Info, name string) bool {
+	return slices.ContainsFunc(info.Models, func(m engine.Model) bool { return m.ID == name })
+}
+
+// complete lays the sizes that are configured over those that the engine states.
+func (w *worker) complete(em *engine.Model) {
+	em.BlockSize = cmp.Or(w.BlockSize, em.BlockSize)
+	em.TotalBlocks = cmp.Or(w.TotalBlocks, em.TotalBlocks)
+	em.MaxBatchedTokens = cmp.Or(w.MaxBatchedTokens, em.MaxBatchedTokens)
+	em.Ranks = max(1, cmp.Or(w.Ranks, em.Ranks))
 }
 
 // poolLocked returns the pool for a model as an engine serves it, a new one if
 // there is none.
 func (r *Router) poolLocked(em *engine.Model) *pool {
-	m := r.models[em.ID]
+	key := poolKey{model: em.ID, blockSize: em.BlockSize, tokenizer: em.Tokenizer}
+	p := r.pools[key]
+	if p == nil {
+		p = newPool(r, key)
+		r.pools[key] = p
+	}
+	r.modelLocked(em.ID, p)
+	return p
+}
+
+// modelLocked has a pool serve a model or adapter.
+func (r *Router) modelLocked(name string, p *pool) {
+	m := r.models[name]
 	if m == nil {
 		th := r.cfg.Thresholds
-		m = &Model{ID: em.ID, Created: r.cfg.Now(), Metrics: r.cfg.Metrics.Model(em.ID), thresholds: new(atomic.Pointer[Thresholds])}
+		m = &Model{ID: name, Created: r.cfg.Now(), Metrics: r.cfg.Metrics.Model(name), thresholds: new(atomic.Pointer[Thresholds])}
 		m.thresholds.Store(&th)
 	}
-	key := poolKey{model: em.ID, blockSize: em.BlockSize, tokenizer: em.Tokenizer}
-	for _, p := range m.pools {
-		if p.key == key {
-			return p
-		}
-	}
-	p := &pool{
-		key:        key,
-		thresholds: m.thresholds,
-		metrics:    r.cfg.Metrics.Router(em.ID, metrics.WorkerDecode),
-	}
-	p.rng = rand.New(&p.chance)
 	grown := *m
-	grown.pools = append(slices.Clone(m.pools), p)
-	r.models[em.ID] = &grown
-	return p
+	if !slices.Contains(grown.pools, p) {
+		grown.pools = append(slices.Clone(m.pools), p)
+		slices.SortFunc(grown.pools, func(a, b *pool) int { // whoever was there first
+			return cmp.Or(cmp.Compare(a.key.blockSize, b.key.blockSize), cmp.Compare(a.key.tokenizer, b.key.tokenizer))
+		})
+	}
+	r.models[name] = &grown
 }
 
 // summarizeLocked publishes what a model's workers have in common. The view that
@@ -302,7 +370,7 @@ func (r *Router) summarizeLocked(old *Model) {
 	first := true
 	m.pools = nil
 	for _, p := range old.pools {
-		n := p.models(func(em *engine.Model) {
+		n := p.models(m.ID, func(em *engine.Model) {
 			m.ContextLength = max(m.ContextLength, em.ContextLength)
 			if em.Parent != "" {
 				m.Adapter, m.Parent = true, em.Parent
@@ -322,8 +390,6 @@ func (r *Router) summarizeLocked(old *Model) {
 		})
 		if n > 0 {
 			m.pools = append(m.pools, p)
-		} else {
-			p.metrics.Close() // its ranks have left; what is booked ends by itself
 		}
 	}
 	info.ContextLength = m.ContextLength
@@ -331,9 +397,16 @@ func (r *Router) summarizeLocked(old *Model) {
 	r.models[m.ID] = &m
 }
 
-// CountWorkers publishes how many ranks of each model are in which state. It is
-// meant to be called when somebody looks.
+// CountWorkers publishes what is booked, and how many ranks of each model are in
+// which state. It is meant to be called when somebody looks.
 func (r *Router) CountWorkers() {
+	r.mu.RLock()
+	pools := slices.Collect(maps.Values(r.pools))
+	r.mu.RUnlock()
+	for _, p := range pools {
+		p.show()
+	}
+	r.cfg.Metrics.SetLeases(r.leases.count())
 	for _, st := range r.Status() {
 		var n metrics.WorkerCounts
 		for _, w := range st.Workers {

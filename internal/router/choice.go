@@ -1,0 +1,533 @@
+package router
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/stator-ai/stator/internal/kv"
+	"github.com/stator-ai/stator/internal/kvindex"
+	"github.com/stator-ai/stator/internal/metrics"
+	"github.com/stator-ai/stator/internal/sched"
+	"github.com/stator-ai/stator/nvext"
+)
+
+// choice is one decision in the making. The steps are look, outside the pool's lock;
+// gather, score, choose, with it; and finish, outside again.
+type choice struct {
+	pool *pool
+	q    *Request
+	d    decision
+	now  time.Time // when the request came
+	cost sched.Cost
+
+	prompt []kv.Block // the prompt's full blocks
+	text   bool       // they are of its text
+	looked time.Time
+	told   []kvindex.Overlap
+	sent   []kvindex.Overlap
+
+	live   []int32 // by seat: how much of the prompt requests hold
+	slots  []*slot // of the candidates
+	dec    sched.Decision
+	others []passed
+	best   int // the most blocks of the prompt that a candidate has
+	// gathered says that all of these are as they are now.
+	gathered bool
+	turn     uint64
+	chosen   int
+	class    int           // in which it waited
+	waited   time.Duration // how long
+
+	placement         *Placement
+	hashing, matching time.Duration
+	own               []kv.Block // for hashes that nobody had
+	chance            rand.PCG
+}
+
+// passed is a rank that could not be chosen.
+type passed struct {
+	state nvext.State
+	cand  sched.Candidate
+}
+
+var choices = sync.Pool{New: func() any {
+	c := new(choice)
+	c.dec.Rand = rand.New(&c.chance)
+	return c
+}}
+
+func newChoice(p *pool, now time.Time, q *Request, d decision) *choice {
+	c := choices.Get().(*choice)
+	c.pool, c.q, c.d, c.now = p, q, d, now
+	c.cost = q.Override.apply(*p.router.cfg.KV.Cost)
+	c.text, c.best, c.class, c.waited, c.gathered = false, 0, 0, 0, false
+	c.prompt, c.told, c.sent = nil, c.told[:0], c.sent[:0]
+	c.hashing, c.matching = 0, 0
+	return c
+}
+
+// free gives c back. Nothing of it may be in use.
+func (c *choice) free() {
+	c.pool, c.q, c.placement, c.prompt, c.d = nil, nil, nil, nil, decision{}
+	clear(c.slots)
+	choices.Put(c)
+}
+
+// tokens is the length of the prompt as costs take it: one that is empty costs as
+// much as a token.
+func (c *choice) tokens() int { return max(c.q.PromptTokens, 1) }
+
+// look finds out who has how much of the prompt in its cache.
+func (c *choice) look() {
+	p, q := c.pool, c.q
+	if p.router.cfg.Mode != KV {
+		return
+	}
+	start := p.router.cfg.Now()
+	c.prompt, c.text = c.hash()
+	hashed := p.router.cfg.Now()
+	c.told = p.told.Match(c.told[:0], c.prompt)
+	c.sent = c.sent[:0]
+	if p.sent != nil {
+		p.expire(hashed)
+		c.sent = p.sent.Match(c.sent, c.prompt)
+	}
+	c.looked = p.router.cfg.Now()
+	c.hashing, c.matching = hashed.Sub(start), c.looked.Sub(hashed)
+	if q.Blocks != nil {
+		c.hashing = 0 // somebody else has done it
+	}
+}
+
+// hash returns the full blocks of the prompt, and whether they are of its text.
+func (c *choice) hash() (blocks []kv.Block, text bool) {
+	p, q := c.pool, c.q
+	size := p.blockSize()
+	switch {
+	case q.Blocks != nil && q.BlockSize == size:
+		return q.Blocks, false
+	case len(q.Tokens) > 0:
+		c.own = kv.AppendBlocks(c.own[:0], q.HashSeed, q.Tokens, size)
+		return c.own, false
+	case len(q.Text) > 0 && !p.router.cfg.KV.NoText:
+		c.own = kv.AppendTextBlocks(c.own[:0], q.HashSeed, q.Text[:min(len(q.Text), maxText)], size*bytesPerToken)
+		return c.own, true
+	default:
+		return nil, false
+	}
+}
+
+const (
+	// bytesPerToken is how many bytes of text stand for a token.
+	bytesPerToken = 4
+	// maxText is how much of a text is looked at. Prompts that are equal so far belong
+	// together, whatever follows.
+	maxText = 64 << 10
+)
+
+// expire forgets, from time to time, what was sent to ranks long ago.
+func (p *pool) expire(now time.Time) {
+	if p.router.cfg.KV.TTL < 0 {
+		return
+	}
+	last := p.expired.Load()
+	if now.UnixNano()-last >= int64(p.router.cfg.KV.TTL/8) && p.expired.CompareAndSwap(last, now.UnixNano()) {
+		p.sent.Expire(now)
+	}
+}
+
+// gather lists who could be chosen and why the others could not. The caller holds
+// the pool's lock.
+func (c *choice) gather() (blocked [numBlocked]int) {
+	c.gathered = true
+	p, q := c.pool, c.q
+	cfg := &p.router.cfg
+	th := q.Model.thresholds.Load()
+	now := cfg.Now()
+	c.slots, c.others, c.dec.Candidates = c.slots[:0], c.others[:0], c.dec.Candidates[:0]
+	c.best = 0
+	tracked := cfg.Mode == KV && !cfg.KV.NoActiveBlocks
+	c.live = c.live[:0]
+	if tracked && len(c.prompt) > 0 && c.reuses() {
+		c.live = p.ledger.Live(c.live, c.prompt)
+	}
+	keep := c.keepsOthers()
+	told, sent := c.told, c.sent
+	c.dec.Candidates = slices.Grow(c.dec.Candidates, len(p.slots))
+	c.slots = slices.Grow(c.slots, len(p.slots))
+	for _, s := range p.slots {
+		depth := deepest(&told, &sent, s.source())
+		wanted := s.wanted(q)
+		if !s.serves(q.Model.ID) || !wanted && !keep {
+			continue
+		}
+		st := p.state(s, now, q, th)
+		switch {
+		case !wanted:
+			if st == nvext.StateEligible {
+				st = nvext.StateNotPinned
+			}
+		case st == nvext.StateEligible:
+			n := len(c.dec.Candidates)
+			c.dec.Candidates = c.dec.Candidates[:n+1]
+			c.candidate(&c.dec.Candidates[n], s, &depth, tracked)
+			c.slots = append(c.slots, s)
+			c.best = max(c.best, int(depth[kv.NumTiers-1]))
+			continue
+		default:
+			blocked[c.blockedBy(s, st)]++
+		}
+		if keep && st != StateGone {
+			c.others = append(c.others, passed{state: st})
+			c.candidate(&c.others[len(c.others)-1].cand, s, &depth, tracked)
+		}
+	}
+	return blocked
+}
+
+// keepsOthers reports whether somebody will ask about ranks that could not be chosen.
+func (c *choice) keepsOthers() bool {
+	return c.q.Explain || c.q.ExplainAll || c.pool.router.ring != nil
+}
+
+// deepest returns how much a source has, and moves both lists, which are sorted as
+// the slots are, past it.
+func deepest(told, sent *[]kvindex.Overlap, src kv.Source) (depth [kv.NumTiers]uint32) {
+	if len(*told) > 0 {
+		*told = deepen(&depth, *told, src)
+	}
+	if len(*sent) > 0 {
+		*sent = deepen(&depth, *sent, src)
+	}
+	return depth
+}
+
+// deepen raises depth to what a source has in one list, and returns the list after
+// it.
+func deepen(depth *[kv.NumTiers]uint32, list []kvindex.Overlap, src kv.Source) []kvindex.Overlap {
+	for len(list) > 0 {
+		o := &list[0]
+		if o.Source == src {
+			for t := range depth {
+				depth[t] = max(depth[t], o.Depth[t])
+			}
+			return list[1:]
+		}
+		if o.Source.Worker > src.Worker || o.Source.Worker == src.Worker && o.Source.Rank > src.Rank {
+			break
+		}
+		list = list[1:]
+	}
+	return list
+}
+
+// candidate makes cand s as the decision sees it. It is filled in place, since there
+// are many.
+func (c *choice) candidate(cand *sched.Candidate, s *slot, depth *[kv.NumTiers]uint32, tracked bool) {
+	cfg := &c.pool.router.cfg
+	l := c.pool.ledger.Totals(s.seat, cfg.Mode != KV || cfg.KV.TrackOutput)
+	cand.Worker, cand.Rank = s.target.Worker, s.target.Rank
+	cand.Requests, cand.PrefillTokens, cand.Blocks = l.Requests, l.PrefillTokens, l.Blocks
+	cand.Depth = *depth
+	cand.NewBlocks, cand.Live, cand.Held = 0, 0, 0
+	cand.Trust, cand.Taint, cand.Warmth, cand.Score = 1, 1, 1, math.NaN()
+	if cfg.Mode != KV {
+		return
+	}
+	cand.Held = int(s.held.Load())
+	if tracked {
+		cand.NewBlocks = c.promptBlocks()
+		if int(s.seat) < len(c.live) {
+			cand.Live = int(c.live[s.seat])
+			cand.NewBlocks -= cand.Live
+		}
+	} else {
+		cand.Blocks = 0
+	}
+	if !cfg.KV.NoTrust {
+		cand.Trust = s.trust
+	}
+	if len(c.q.PreferredTaints) > 0 {
+		cand.Taint = sched.TaintFactor(c.q.PreferredTaints, s.worker.Taints)
+	}
+	if cfg.KV.SlowStart > 0 {
+		cand.Warmth = s.worker.warmth(c.now, cfg.KV.SlowStart)
+	}
+}
+
+// promptBlocks is how many full blocks the prompt has.
+func (c *choice) promptBlocks() int {
+	return max(len(c.prompt), c.q.PromptTokens/c.pool.blockSize())
+}
+
+// reuses reports whether requests that begin alike are taken to share their blocks.
+func (c *choice) reuses() bool {
+	if o := c.q.Override; o != nil && o.AssumeReuse != nil {
+		return *o.AssumeReuse
+	}
+	return !c.pool.router.cfg.KV.NoReuse
+}
+
+// Why slots were passed over.
+const (
+	byNothing = iota
+	byLoad
+	byAllowList
+	byTaint
+	byAbsence
+	numBlocked
+)
+
+func (c *choice) blockedBy(s *slot, st nvext.State) int {
+	switch st {
+	case nvext.StateOverloaded:
+		return byLoad
+	case nvext.StateNotAllowed:
+		return byAllowList
+	case nvext.StateEligible:
+		return byNothing
+	case nvext.StateExcluded:
+		if !s.worker.tainted(c.q.RequiredTaints) {
+			return byTaint
+		}
+	}
+	return byAbsence
+}
+
+// refuse names the reason why no slot could be chosen.
+func (c *choice) refuse(blocked [numBlocked]int) error {
+	q := c.q
+	if !q.Pinned {
+		switch {
+		case blocked[byLoad] > 0:
+			return ErrOverloaded
+		case blocked[byAbsence] > 0:
+			return ErrNoWorkers
+		case blocked[byTaint] > 0:
+			return ErrNoneTainted
+		case blocked[byAllowList] > 0:
+			return ErrNoneAllowed
+		default:
+			return ErrNoWorkers
+		}
+	}
+	err := &PinError{Worker: q.Pin, Rank: q.PinRank}
+	switch {
+	case blocked[byLoad] > 0:
+		err.Reason = PinOverloaded
+	case blocked[byAllowList] > 0:
+		err.Reason = PinNotAllowed
+	case blocked[byTaint] > 0:
+		err.Reason = PinUntainted
+	case blocked[byAbsence] > 0:
+		err.Reason = PinUnavailable
+	case q.PinRank != nil && c.pool.hasLocked(q.Pin, q.Model.ID):
+		err.Reason = PinRankUnknown
+	default:
+		err.Reason = PinUnknown
+	}
+	return err
+}
+
+// score fills in the decision and has the selector of mode kv choose.
+func (c *choice) score() int {
+	d := &c.dec
+	d.PromptTokens, d.BlockSize, d.ExpectedOutput, d.Tied = c.tokens(), c.pool.blockSize(), c.q.ExpectedOutput, 0
+	c.chance.Seed(c.pool.router.cfg.Seed, c.d.ordinal)
+	if s := c.pool.router.cfg.Selector; s != nil {
+		return c.custom(s)
+	}
+	return c.cost.Select(d)
+}
+
+// custom has a selector choose that is not ours. If it panics the cost chooses: the
+// pool's lock is held.
+func (c *choice) custom(s sched.Selector) (chosen int) {
+	defer func() {
+		if v := recover(); v != nil {
+			c.pool.router.cfg.Log.Error("the selector panicked", "selector", c.pool.router.cfg.SelectorName, "panic", v)
+			chosen = c.cost.Select(&c.dec)
+		}
+	}()
+	return min(max(s.Select(&c.dec), 0), len(c.dec.Candidates)-1)
+}
+
+func (c *choice) leastRequests() int {
+	least := math.MaxInt
+	for i := range c.dec.Candidates {
+		least = min(least, c.dec.Candidates[i].Requests)
+	}
+	return least
+}
+
+// leastScore returns the best score, 0 where the selector gives none.
+func (c *choice) leastScore() float64 {
+	least := math.Inf(1)
+	for i := range c.dec.Candidates {
+		if s := c.dec.Candidates[i].Score; s < least {
+			least = s
+		}
+	}
+	if math.IsInf(least, 0) {
+		return 0
+	}
+	return least
+}
+
+// choose chooses a slot and books the request on it. The caller holds the pool's
+// lock.
+func (c *choice) choose() error {
+	if !c.gathered {
+		if blocked := c.gather(); len(c.dec.Candidates) == 0 {
+			return c.refuse(blocked)
+		}
+	}
+	p, q := c.pool, c.q
+	mode := p.router.cfg.Mode
+	turn := &p.turn
+	if q.Pinned {
+		turn = &p.pins
+	}
+	c.turn = *turn
+	if mode == KV {
+		c.chosen = c.score()
+	} else {
+		c.chance.Seed(p.router.cfg.Seed, c.d.ordinal)
+		c.chosen = pick(mode, *turn, c.dec.Rand, c.dec.Candidates)
+	}
+	if !q.QueryOnly {
+		*turn++
+	}
+	c.book()
+	return nil
+}
+
+// book makes the placement.
+func (c *choice) book() {
+	p, q, s := c.pool, c.q, c.slots[c.chosen]
+	cand := &c.dec.Candidates[c.chosen]
+	pl := q.Into
+	if pl == nil {
+		pl = new(Placement)
+	}
+	*pl = Placement{pool: p, router: p.router, slot: s, promptTokens: max(q.PromptTokens, 0), expected: q.ExpectedOutput, ordinal: c.d.ordinal}
+	pl.leg = Leg{Phase: nvext.Aggregated, Target: s.target, Engine: s.worker.Engine, Ranked: s.model.Ranks > 1}
+	c.placement = pl
+	kvMode := p.router.cfg.Mode == KV
+	if kvMode {
+		pl.leg.OverlapBlocks = int(cand.Depth[kv.NumTiers-1])
+		pl.predict(c, cand)
+	}
+	if q.QueryOnly {
+		pl.released.Store(true)
+		pl.guess.judged = true // nothing will come of it
+		return
+	}
+	w := sched.Work{PrefillTokens: pl.promptTokens}
+	if q.Model.Adapter {
+		w.Adapter = q.Model.ID
+	}
+	pl.blocks = p.blocksOf(pl.promptTokens)
+	switch {
+	case !kvMode:
+		w.Loose = pl.blocks
+	case p.router.cfg.KV.NoActiveBlocks:
+	case len(c.prompt) > 0 && c.reuses():
+		w.Prompt, w.Loose = c.prompt, c.promptBlocks()-len(c.prompt)
+	default:
+		w.Loose = c.promptBlocks()
+	}
+	if kvMode {
+		w.PrefillTokens = 0
+		if !c.cost.NoPrefill && q.PromptTokens > 0 {
+			w.PrefillTokens = c.cost.PrefillTokens(&c.dec, cand)
+		}
+	}
+	p.ledger.Book(&pl.booking, s.seat, w)
+}
+
+// finish does what a decision leaves to do when the lock is given back, and returns
+// the placement.
+func (c *choice) finish() *Placement {
+	p, q, pl := c.pool, c.q, c.placement
+	r := p.router
+	now := r.cfg.Now()
+	pl.placed, pl.grown = now, now
+	cand := &c.dec.Candidates[c.chosen]
+	overlap := pl.leg.OverlapBlocks
+	if q.Explain || q.ExplainAll {
+		limit := nvext.MaxCandidates
+		if q.ExplainAll {
+			limit = math.MaxInt
+		}
+		pl.Routing = c.routing(limit)
+	}
+	if !q.QueryOnly {
+		if p.sent != nil && len(c.prompt) > 0 && (c.text || !p.tells(pl.slot)) {
+			p.sent.Route(now, pl.slot.source(), c.prompt)
+		}
+		r.ring.add(c)
+		exact, size := pl.promptTokens, 0
+		if q.Guess {
+			exact = 0
+		}
+		if r.cfg.Mode == KV {
+			size = p.blockSize()
+			if lost := c.best - int(cand.Depth[kv.NumTiers-1]); lost > 0 {
+				p.metrics.OverlapLost(lost)
+			}
+			if c.text {
+				p.metrics.TextRouted()
+			}
+		}
+		p.metrics.Started()
+		p.metrics.Placed(exact, size, overlap)
+		p.metrics.Decided(string(c.reason()))
+	}
+	took := now.Sub(c.now) - c.waited
+	p.metrics.Overhead(metrics.Overhead{
+		BlockHashing: c.hashing, FindMatches: c.matching, Scheduling: took - c.hashing - c.matching, Total: took,
+	})
+	c.free()
+	return pl
+}
+
+// reason says what decided.
+func (c *choice) reason() nvext.Reason {
+	mode := c.pool.router.cfg.Mode
+	switch {
+	case c.q.Pinned:
+		return nvext.ReasonPinned
+	case len(c.dec.Candidates) == 1 && len(c.q.Model.pools) == 1:
+		return nvext.ReasonOnly
+	case mode == KV && c.pool.router.cfg.Selector != nil:
+		return nvext.ReasonSelector
+	case mode == KV:
+		return nvext.ReasonCost
+	case mode == Random:
+		return nvext.ReasonRandom
+	case mode == RoundRobin:
+		return nvext.ReasonRoundRobin
+	default:
+		return nvext.ReasonLeastLoaded
+	}
+}
+
+// tainted reports whether the worker has all these taints.
+func (w *worker) tainted(required []string) bool {
+	for _, t := range required {
+		if !slices.Contains(w.Taints, t) {
+			return false
+		}
+	}
+	return true
+}
+
+// warmth is how warm a worker is that came a while ago, from a tenth to 1.
+func (w *worker) warmth(now time.Time, slowStart time.Duration) float64 {
+	age := now.UnixNano() - w.since.Load()
+	return min(max(float64(age)/float64(slowStart), 0.1), 1)
+}

@@ -1,0 +1,328 @@
+package router
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"time"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/stator-ai/stator/internal/metrics"
+	"github.com/stator-ai/stator/internal/sched"
+	"github.com/stator-ai/stator/nvext"
+)
+
+// line is where the requests of a pool wait while its ranks are busy. It is guarded
+// by the pool's mutex.
+type line struct {
+	pool    *pool
+	cfg     *QueueConfig
+	queue   *sched.Queue
+	classes []*metrics.QueueClass
+	armed   bool // the line looks again by itself
+}
+
+// waiter is a request in line.
+type waiter struct {
+	sched.Waiter
+	c *choice
+	// It is told that it is its turn by a call, or else by closing done.
+	call func(*Placement, error)
+	done chan struct{}
+	err  error // why it was refused when it was its turn
+}
+
+// lookAgain is how often the line is looked at when nothing happens. What makes
+// room is told at once; but nobody says when a worker has rested enough.
+const lookAgain = time.Second
+
+func newLine(p *pool, cfg *QueueConfig) *line {
+	q, err := sched.NewQueue(cfg.QueueConfig)
+	if err != nil {
+		panic("router: " + err.Error()) // New has checked it
+	}
+	l := &line{pool: p, cfg: cfg, queue: q}
+	for _, c := range q.Classes() {
+		l.classes = append(l.classes, p.metrics.Class(c.Name))
+	}
+	return l
+}
+
+// gate has c wait if its class has to: it returns a waiter then, which may have been
+// let through already.
+func (l *line) gate(c *choice, call func(*Placement, error)) (*waiter, error) {
+	if blocked := c.gather(); len(c.dec.Candidates) == 0 {
+		return nil, c.refuse(blocked)
+	}
+	size := l.pool.blockSize()
+	tokens := c.tokens()
+	cached := min(c.best*size, tokens)
+	c.class = l.queue.Classify(c.q.Class, tokens-cached)
+	class := &l.queue.Classes()[c.class]
+	if !class.Waits() || l.queue.Waiting(c.class).Requests == 0 && l.free(c.q, class) {
+		return nil, nil
+	}
+	if l.pool.router.ctx.Err() != nil {
+		return nil, ErrNoWorkers // nobody would tell it
+	}
+	w := &waiter{c: c, call: call}
+	if call == nil {
+		w.done = make(chan struct{})
+	}
+	w.Waiter = sched.Waiter{
+		Arrived:      c.now.Sub(l.pool.router.began),
+		Jump:         c.q.Jump,
+		Tier:         c.q.Tier,
+		PromptTokens: tokens,
+		CachedTokens: cached,
+		Tenant:       c.q.Tenant,
+		Lane:         lane(c.q),
+		Value:        w,
+	}
+	if err := l.queue.Push(&w.Waiter, c.class, l.workers()); err != nil {
+		var limit *sched.LimitError
+		if errors.As(err, &limit) {
+			l.classes[c.class].Rejected(rejection(limit.Kind))
+		}
+		return nil, err
+	}
+	l.show(c.class)
+	l.arm()
+	return w, nil
+}
+
+func rejection(k sched.LimitKind) metrics.QueueLimit {
+	switch k {
+	case sched.LimitPromptTokens:
+		return metrics.QueueLimitPromptTokens
+	case sched.LimitCachedTokens:
+		return metrics.QueueLimitCachedTokens
+	default:
+		return metrics.QueueLimitRequests
+	}
+}
+
+// lane tells requests apart by what they may run on.
+func lane(q *Request) uint64 {
+	if !q.Pinned && q.Allowed == nil && len(q.Exclude) == 0 && len(q.RequiredTaints) == 0 && !q.Model.Adapter {
+		return 0
+	}
+	b := append(make([]byte, 0, 128), q.Model.ID...)
+	b = append(b, 0)
+	if q.Pinned {
+		b = binary.LittleEndian.AppendUint64(b, uint64(q.Pin))
+		if q.PinRank != nil {
+			b = binary.LittleEndian.AppendUint32(b, *q.PinRank)
+		}
+	}
+	b = append(b, 1)
+	for _, id := range q.Allowed {
+		b = binary.LittleEndian.AppendUint64(b, id)
+	}
+	b = append(b, 2)
+	for _, id := range q.Exclude {
+		b = binary.LittleEndian.AppendUint64(b, uint64(id))
+	}
+	for _, t := range q.RequiredTaints {
+		b = append(append(b, 3), t...)
+	}
+	return xxh3.Hash(b) | 1
+}
+
+// workers counts the pool's workers that are there.
+func (l *line) workers() int {
+	n := 0
+	for i, s := range l.pool.slots {
+		if (i == 0 || l.pool.slots[i-1].worker != s.worker) && s.worker.discovered.Load() {
+			n++
+		}
+	}
+	return n
+}
+
+// free reports whether a rank that may run q has room for its class, or none may run
+// it at all: that is not worth waiting for.
+func (l *line) free(q *Request, class *sched.Class) bool {
+	p := l.pool
+	now, th := p.router.cfg.Now(), q.Model.thresholds.Load()
+	eligible := false
+	for _, s := range p.slots {
+		if !s.serves(q.Model.ID) || !s.wanted(q) || p.state(s, now, q, th) != nvext.StateEligible {
+			continue
+		}
+		if !class.Busy(p.ledger.Load(s.seat).PrefillTokens, s.maxBatched) {
+			return true
+		}
+		eligible = true
+	}
+	return !eligible
+}
+
+// drain places the requests whose turn it is and that can go, and returns them; the
+// caller tells them when it has given the lock back.
+func (p *pool) drain(now time.Time) (granted []*waiter) {
+	l := p.line
+	if l == nil || l.queue.Len() == 0 {
+		return nil
+	}
+	refresh := cmp.Or(l.cfg.RefreshAfter, 10*time.Second)
+	for {
+		sw, class := l.queue.Pop(func(sw *sched.Waiter, class int) bool {
+			return l.free(sw.Value.(*waiter).c.q, &l.queue.Classes()[class])
+		})
+		if sw == nil {
+			break
+		}
+		w := sw.Value.(*waiter)
+		w.c.waited = max(0, now.Sub(w.c.now))
+		if refresh > 0 && now.Sub(w.c.looked) >= refresh {
+			w.c.look()
+		}
+		w.c.gathered = false
+		if w.err = w.c.choose(); w.err != nil {
+			l.classes[class].Left(metrics.QueueNoWorkers)
+		} else {
+			l.classes[class].Waited(w.c.waited)
+		}
+		l.show(class)
+		granted = append(granted, w)
+	}
+	return granted
+}
+
+// grant tells requests that it was their turn.
+func grant(granted []*waiter) {
+	for _, w := range granted {
+		if w.call != nil {
+			w.call(w.result())
+		} else {
+			close(w.done)
+		}
+	}
+}
+
+// result returns what came of a request whose turn it was.
+func (w *waiter) result() (*Placement, error) {
+	if w.err != nil {
+		w.c.free()
+		return nil, w.err
+	}
+	return w.c.finish(), nil
+}
+
+// wait waits until it is the request's turn, the request leaves, or it has waited
+// for too long.
+func (w *waiter) wait(ctx context.Context) (*Placement, error) {
+	r := w.c.pool.router
+	var late <-chan time.Time
+	if limit := r.cfg.Queue.MaxWait; limit > 0 {
+		t := time.NewTimer(limit)
+		defer t.Stop()
+		late = t.C
+	}
+	var err error
+	end := metrics.QueueCancelled
+	select {
+	case <-w.done:
+		return w.result()
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-late:
+		err, end = &WaitError{Wait: r.cfg.Queue.MaxWait}, metrics.QueueTimeout
+	case <-r.ctx.Done():
+		err, end = ErrNoWorkers, metrics.QueueNoWorkers
+	}
+	if w.leave(end) {
+		return nil, err
+	}
+	<-w.done // it was its turn in that very moment
+	pl, e := w.result()
+	if e == nil && ctx.Err() != nil {
+		pl.Done(Cancelled)
+		return nil, ctx.Err()
+	}
+	return pl, e
+}
+
+// leave takes w out of the line and reports whether it was still there.
+func (w *waiter) leave(end metrics.QueueEnd) bool {
+	p := w.c.pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.line.queue.Remove(&w.Waiter) {
+		return false
+	}
+	p.line.classes[w.c.class].Left(end)
+	p.line.show(w.c.class)
+	w.c.free()
+	return true
+}
+
+// dismiss refuses all that wait, because the router closes.
+func (p *pool) dismiss() {
+	if p.line == nil {
+		return
+	}
+	p.mu.Lock()
+	var granted []*waiter
+	for sw, class := range p.line.queue.All() {
+		w := sw.Value.(*waiter)
+		w.err = ErrNoWorkers
+		p.line.classes[class].Left(metrics.QueueNoWorkers)
+		granted = append(granted, w)
+	}
+	for _, w := range granted {
+		p.line.queue.Remove(&w.Waiter)
+	}
+	for class := range p.line.classes {
+		p.line.show(class)
+	}
+	p.mu.Unlock()
+	grant(granted)
+}
+
+// show publishes what waits in a class.
+func (l *line) show(class int) {
+	n := l.queue.Waiting(class)
+	l.classes[class].Set(n.Requests, n.PromptTokens, n.CachedTokens)
+	var all sched.Waiting
+	for i := range l.classes {
+		w := l.queue.Waiting(i)
+		all.Requests += w.Requests
+		all.PromptTokens += w.PromptTokens
+	}
+	l.pool.metrics.SetQueue(all.Requests, all.PromptTokens)
+}
+
+// arm has the line looked at again after a while, for as long as somebody waits.
+func (l *line) arm() {
+	r := l.pool.router
+	if l.armed || l.queue.Len() == 0 || r.cfg.Virtual || r.ctx.Err() != nil {
+		return
+	}
+	l.armed = true
+	time.AfterFunc(lookAgain, func() {
+		p := l.pool
+		p.mu.Lock()
+		l.armed = false
+		granted := p.drain(r.cfg.Now())
+		l.arm()
+		p.mu.Unlock()
+		grant(granted)
+	})
+}
+
+// pending returns what waits in the line.
+func (l *line) pending() (requests, tokens int) {
+	if l == nil {
+		return 0, 0
+	}
+	for i := range l.classes {
+		w := l.queue.Waiting(i)
+		requests += w.Requests
+		tokens += w.PromptTokens
+	}
+	return requests, tokens
+}
