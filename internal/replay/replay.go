@@ -25,14 +25,23 @@ type Config struct {
 	// Engine describes every rank. Its role must be aggregated.
 	Engine simengine.Config
 	// Router places the requests. Its clock is set, and its seed is 1 unless
-	// given: chance has a part in a replay only by a number that is known.
+	// given: chance has a part in a replay only by a number that is known. Where it
+	// has a queue, requests wait for as long as it takes.
 	Router router.Config
+	// KnownOutput tells the router how long each answer will be. Otherwise it
+	// expects what the trace's hints say, if anything.
+	KnownOutput bool
+	// Prepare, if not nil, may change request i of the trace on its way to the router:
+	// whose it is, how urgent, where it may go. Model and prompt are not to be changed,
+	// and nothing of the request is to be kept.
+	Prepare func(i int, q *router.Request)
 	// Events, if not nil, is told of every change of a cache when the pass that
-	// made it ends, before its tokens; with EarlyEvents when the pass begins. An
-	// error that it returns ends the run.
+	// made it ends, before its tokens; with EarlyEvents when the pass begins. The
+	// router hears of it at the same time in mode kv. An error that Events returns
+	// ends the run.
 	Events      kv.Applier
 	EarlyEvents bool
-	// Log, if not nil, gets a line for every placement, token and cache event.
+	// Log, if not nil, gets a line for every decision, token and cache event.
 	Log io.Writer
 }
 
@@ -69,7 +78,7 @@ type run struct {
 	model  *router.Model
 	now    time.Duration
 
-	engines  []rankEngine // of worker w and rank k at (w-1)·Ranks + k
+	engines  []rankEngine // in the order of worker and rank
 	ends     eventHeap    // of passes
 	begun    uint64       // passes
 	idle     []bool       // engines that may have work to begin with
@@ -79,13 +88,19 @@ type run struct {
 	ready    eventHeap // requests whose predecessor has been answered
 	follower []int     // the request that follows each, -1 for none
 
-	requests []simengine.Request
-	contents []trace.Content
-	placed   []*router.Placement
-	results  []Result
-	gaps     sketch
-	err      error // of Events, the first
-	out      Report
+	requests   []simengine.Request
+	contents   []trace.Content
+	placements []router.Placement
+	results    []Result
+	blockSize  int
+	caches     bool          // the router goes by caches
+	asking     int           // requests that the router has not decided on
+	decided    []*submission // on which it has, to be delivered
+	spare      []*submission
+
+	gaps sketch
+	err  error // of Events, the first
+	out  Report
 }
 
 // rankEngine is one rank and the pass it is in.
@@ -94,6 +109,11 @@ type rankEngine struct {
 	source kv.Source
 	pass   *simengine.Pass // nil while idle
 	seq    uint64          // of batches of events
+}
+
+// engineOf returns the index of the engine of a rank.
+func (r *run) engineOf(w kv.WorkerID, rank uint32) int {
+	return (int(w)-1)*r.cfg.Ranks + int(rank)
 }
 
 const modelName = "sim"
@@ -117,8 +137,10 @@ func (r *run) open() error {
 	if rc.Seed == 0 {
 		rc.Seed = 1
 	}
+	rc.Virtual = true
 	rc.ProbeInterval = 1 << 62 // a simulated engine is always well
 	r.router = router.New(rc)
+	r.caches = r.router.Mode() == router.KV
 	ec := r.engines[0].engine.Config()
 	info := engine.Info{Kind: "sim", Models: []engine.Model{{
 		ID:               modelName,
@@ -128,7 +150,7 @@ func (r *run) open() error {
 		Ranks:            r.cfg.Ranks,
 	}}}
 	for w := range r.cfg.Engines {
-		spec := router.Spec{ID: kv.WorkerID(w + 1), Name: fmt.Sprintf("sim-%d", w+1), Engine: fixedEngine{info}}
+		spec := router.Spec{ID: kv.WorkerID(w + 1), Name: fmt.Sprintf("sim-%d", w+1), Engine: fixedEngine{info}, Events: true}
 		if err := r.router.Add(spec); err != nil {
 			r.router.Close()
 			return err
@@ -140,16 +162,17 @@ func (r *run) open() error {
 		r.router.Close()
 		return errors.Join(err, r.ctx.Err())
 	}
-	r.schedule(ec.BlockSize)
+	r.blockSize = ec.BlockSize
+	r.schedule()
 	return nil
 }
 
 // schedule lays out the requests.
-func (r *run) schedule(blockSize int) {
+func (r *run) schedule() {
 	n := len(r.trace.Requests)
 	r.requests = make([]simengine.Request, n)
 	r.contents = make([]trace.Content, n)
-	r.placed = make([]*router.Placement, n)
+	r.placements = make([]router.Placement, n)
 	r.results = make([]Result, n)
 	r.follower = make([]int, n)
 	for i := range r.follower {
@@ -162,7 +185,7 @@ func (r *run) schedule(blockSize int) {
 			r.arrivals = append(r.arrivals, i)
 		}
 		q := &r.trace.Requests[i]
-		r.contents[i] = r.trace.Content(i, blockSize)
+		r.contents[i] = r.trace.Content(i, r.blockSize)
 		r.requests[i] = simengine.Request{ID: uint64(i), Prompt: q.Input, MaxOutput: max(q.Output, 1), Content: &r.contents[i]}
 	}
 	slices.SortStableFunc(r.arrivals, func(a, b int) int {
@@ -182,7 +205,9 @@ func (r *run) loop() error {
 				return r.ctx.Err()
 			}
 			for len(r.ends) > 0 && r.ends[0].at <= r.now {
-				r.finish(r.ends.pop().index)
+				if err := r.finish(r.ends.pop().index); err != nil {
+					return err
+				}
 			}
 			if err := r.arrive(); err != nil {
 				return err
@@ -192,6 +217,9 @@ func (r *run) loop() error {
 				break // no pass of no length is left
 			}
 		}
+	}
+	if r.asking > 0 {
+		return fmt.Errorf("the router lets %d requests wait and nothing happens any more", r.asking)
 	}
 	for i := range r.engines {
 		if e := &r.engines[i]; e.engine.Requests() > 0 {
@@ -245,30 +273,6 @@ func (r *run) arrive() error {
 	}
 }
 
-// place has the router choose a rank for request i and gives it the request.
-func (r *run) place(i int) error {
-	res := &r.results[i]
-	res.Arrived = r.now
-	p, err := r.router.Place(r.ctx, &router.Request{Model: r.model, PromptTokens: r.trace.Requests[i].Input})
-	switch {
-	case errors.Is(err, router.ErrOverloaded):
-		r.out.Refused++
-		r.logf("refuse %d\n", i)
-		r.follow(i)
-		return nil
-	case err != nil:
-		return fmt.Errorf("request %d: %w", i, err)
-	}
-	target := p.Last().Target
-	r.placed[i] = p
-	res.Worker, res.Rank = target.Worker, target.Rank
-	at := (int(target.Worker)-1)*r.cfg.Ranks + int(target.Rank)
-	r.engines[at].engine.Receive(&r.requests[i])
-	r.wake(at)
-	r.logf("place %d on %d/%d\n", i, target.Worker, target.Rank)
-	return nil
-}
-
 // wake notes that an engine may have work.
 func (r *run) wake(at int) {
 	if !r.idle[at] {
@@ -304,8 +308,8 @@ func (r *run) begin() {
 }
 
 // finish ends the pass of an engine: its cache has changed and its tokens are
-// there.
-func (r *run) finish(at int) {
+// there. What the router makes of the room is delivered then.
+func (r *run) finish(at int) error {
 	e := &r.engines[at]
 	if !r.cfg.EarlyEvents {
 		r.tell(e)
@@ -316,18 +320,19 @@ func (r *run) finish(at int) {
 	for _, q := range e.pass.Rejected {
 		i := int(q.ID)
 		r.out.Rejected++
-		r.placed[i].Done(router.Completed)
 		r.logf("reject %d\n", i)
+		r.placements[i].Done(router.Completed)
 		r.follow(i)
 	}
 	e.pass = nil
 	r.wake(at)
+	return r.deliver()
 }
 
 // output notes the tokens that a request got.
 func (r *run) output(e *rankEngine, o *simengine.Output) {
 	i := int(o.Request.ID)
-	res, p := &r.results[i], r.placed[i]
+	res, p := &r.results[i], &r.placements[i]
 	if r.cfg.Log != nil { // or the arguments would be allocated
 		r.logf("token %d from %d/%d: %d, done %v\n", i, e.source.Worker, e.source.Rank, o.Tokens, o.Done)
 	}
@@ -347,8 +352,9 @@ func (r *run) output(e *rankEngine, o *simengine.Output) {
 	res.Output += o.Tokens
 	p.Output(o.Tokens)
 	if o.Done {
-		p.Done(router.Completed)
 		res.Done = true
+		r.settle(i)
+		p.Done(router.Completed)
 		r.follow(i)
 	}
 }
@@ -370,16 +376,20 @@ func (r *run) tell(e *rankEngine) {
 			r.logf("cache of %d/%d: %v\n", e.source.Worker, e.source.Rank, ev)
 		}
 	}
+	batch := kv.Batch{Source: e.source, Seq: e.seq, Events: e.pass.Events}
+	e.seq++
+	if r.caches {
+		r.router.Apply(&batch) // keeps nothing of it
+	}
 	if r.cfg.Events == nil {
 		return
 	}
-	batch := &kv.Batch{Source: e.source, Seq: e.seq, Events: make([]kv.Event, len(e.pass.Events))}
-	e.seq++
-	for i, ev := range e.pass.Events {
-		ev.Blocks = slices.Clone(ev.Blocks)
-		batch.Events[i] = ev
+	own := batch // the receiver's
+	own.Events = slices.Clone(batch.Events)
+	for i := range own.Events {
+		own.Events[i].Blocks = slices.Clone(own.Events[i].Blocks)
 	}
-	if err := r.cfg.Events.Apply(batch); err != nil && r.err == nil {
+	if err := r.cfg.Events.Apply(&own); err != nil && r.err == nil {
 		r.err = fmt.Errorf("events of worker %d rank %d: %w", e.source.Worker, e.source.Rank, err)
 	}
 }

@@ -17,9 +17,11 @@ import (
 
 	"github.com/stator-ai/stator/internal/kv"
 	"github.com/stator-ai/stator/internal/router"
+	"github.com/stator-ai/stator/internal/sched"
 	"github.com/stator-ai/stator/internal/simengine"
 	"github.com/stator-ai/stator/internal/trace"
 	"github.com/stator-ai/stator/internal/trace/tracetest"
+	"github.com/stator-ai/stator/nvext"
 )
 
 // long leaves out tests of hours of traffic where the race detector would make
@@ -29,6 +31,9 @@ func long(t *testing.T) {
 		t.Skip("takes minutes under the race detector, seconds without")
 	}
 }
+
+// roundRobin takes no notice of caches.
+var roundRobin = router.Config{Mode: router.RoundRobin}
 
 // TestReference replays the conversation trace round robin under the rules and
 // timing of Dynamo's mock engine and finds what another program that follows the
@@ -53,6 +58,7 @@ func TestReference(t *testing.T) {
 			rep, err := Run(t.Context(), Config{
 				Engines: tc.engines,
 				Engine:  simengine.Config{Rules: simengine.MockerGated, Timing: simengine.MockerPolynomial},
+				Router:  roundRobin,
 			}, tr)
 			if err != nil {
 				t.Fatal(err)
@@ -80,6 +86,7 @@ func TestIdealReuse(t *testing.T) {
 		rep, err := Run(t.Context(), Config{
 			Engines: 4,
 			Engine:  simengine.Config{Rules: simengine.Mocker, Timing: simengine.MockerPolynomial, BlockSize: size, Blocks: 1 << 26 / size},
+			Router:  roundRobin,
 		}, tracetest.Conversation(t))
 		if err != nil {
 			t.Fatal(err)
@@ -121,42 +128,69 @@ func small(seed uint64, n int) *trace.Trace {
 	return tr
 }
 
-// TestDeterminism compares the logs of every placement, token and cache event.
+// TestDeterminism compares the logs of every decision, token and cache event.
 func TestDeterminism(t *testing.T) {
-	cfg := Config{
-		Engines: 3, Ranks: 2,
-		Engine: simengine.Config{Blocks: 400, BlockSize: 16, Draft: 2},
-		Router: router.Config{Mode: router.PowerOfTwo, Seed: 42},
+	warm := sched.DefaultCost()
+	warm.Temperature = 0.5
+	const n = 150
+	procs := []int{2, 8}
+	if raceDetector {
+		procs = procs[1:]
 	}
-	run := func(procs int) string {
-		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
-		var log bytes.Buffer
-		c := cfg
-		c.Log = &log
-		rep, err := Run(t.Context(), c, small(1, 300))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if rep.Preemptions == 0 {
-			t.Error("no preemption: the load is too light to tell anything")
-		}
-		fmt.Fprintf(&log, "%+v", *rep)
-		return log.String()
-	}
-	first := run(1)
-	for _, procs := range []int{1, 2, 8} {
-		if again := run(procs); again != first {
-			t.Fatalf("with GOMAXPROCS %d the log differs:\n%s", procs, cmp.Diff(strings.Split(first, "\n"), strings.Split(again, "\n")))
-		}
-	}
-	cfg.Router.Seed++
-	if run(1) == first {
-		t.Error("another seed, and all is the same")
+	for _, tc := range []struct {
+		name   string
+		router router.Config
+		chance bool // decides often enough for another seed to show
+	}{
+		{"power of two", router.Config{Mode: router.PowerOfTwo}, true},
+		{"kv", router.Config{Mode: router.KV}, true}, // between equal costs
+		{"kv, temperature 0.5", router.Config{Mode: router.KV, KV: router.KVConfig{Cost: &warm}}, true},
+		{"kv, queue", router.Config{Mode: router.KV, Queue: queueAt(4000)}, true},
+		{"kv, queue, temperature 0.5", router.Config{Mode: router.KV, KV: router.KVConfig{Cost: &warm}, Queue: queueAt(4000)}, true},
+		{"kv without events", router.Config{Mode: router.KV, KV: router.KVConfig{NoEvents: true, TrackOutput: true}}, true},
+		{"round robin, queue", router.Config{Mode: router.RoundRobin, Queue: queueAt(4000)}, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			run := func(procs int, seed uint64) string {
+				defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
+				var log bytes.Buffer
+				cfg := Config{
+					Engines: 3, Ranks: 2, Log: &log, KnownOutput: true, Router: tc.router,
+					Engine: simengine.Config{Blocks: 400, BlockSize: 16, Draft: 2},
+				}
+				cfg.Router.Seed = seed
+				tr := small(1, n)
+				if err := tr.Speed(20, 20); err != nil {
+					t.Fatal(err)
+				}
+				rep, err := Run(t.Context(), cfg, tr)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if rep.Completed != n {
+					t.Errorf("%d requests completed, want all %d", rep.Completed, n)
+				}
+				if cfg.Router.Queue == nil && rep.Preemptions == 0 || cfg.Router.Queue != nil && rep.Wait.Mean < 1 {
+					t.Error("neither preemption nor waiting: the load is too light to tell anything")
+				}
+				fmt.Fprintf(&log, "%+v", *rep)
+				return log.String()
+			}
+			first := run(1, 42)
+			for _, procs := range procs {
+				if again := run(procs, 42); again != first {
+					t.Fatalf("with GOMAXPROCS %d the log differs:\n%s", procs, cmp.Diff(strings.Split(first, "\n"), strings.Split(again, "\n")))
+				}
+			}
+			if same := run(1, 43) == first; same == tc.chance {
+				t.Errorf("another seed, and all is the same: %v, want %v", same, !tc.chance)
+			}
+		})
 	}
 }
 
-// TestDeterminismLong does the same for a quarter of the conversation trace, by the
-// hash of its log.
+// TestDeterminismLong does the same for a quarter of the conversation trace in mode
+// kv, by the hash of its log.
 func TestDeterminismLong(t *testing.T) {
 	long(t)
 	var sums [2]uint64
@@ -222,7 +256,7 @@ func TestEvents(t *testing.T) {
 			tr.Requests[i].Session, tr.Requests[i].Follows = "", false
 		}
 		var predicted []int
-		cfg := Config{Engines: 2, Engine: simengine.Config{Blocks: 1200, BlockSize: 16}, EarlyEvents: early}
+		cfg := Config{Engines: 2, Engine: simengine.Config{Blocks: 1200, BlockSize: 16}, EarlyEvents: early, Router: roundRobin}
 		cfg.Events = applierFunc(func(b *kv.Batch) error { return l.Apply(b) })
 		rep, err := Run(t.Context(), cfg, tr)
 		if err != nil {
@@ -294,10 +328,10 @@ func TestTimes(t *testing.T) {
 	want := []Result{
 		// A prompt and its first token take 11 ms; the next pass computes the
 		// second request's prompt as well.
-		{Arrived: 100 * ms, Worker: 1, Admitted: 100 * ms, First: 111 * ms, Second: 122 * ms, Last: 123 * ms, Output: 3, Done: true},
-		{Arrived: 105 * ms, Worker: 1, Admitted: 111 * ms, First: 122 * ms, Last: 122 * ms, Output: 1, Done: true},
+		{Arrived: 100 * ms, Placed: 100 * ms, Verdict: nvext.VerdictNoReuse, Worker: 1, Admitted: 100 * ms, First: 111 * ms, Second: 122 * ms, Last: 123 * ms, Output: 3, Done: true},
+		{Arrived: 105 * ms, Placed: 105 * ms, Verdict: nvext.VerdictNoReuse, Worker: 1, Admitted: 111 * ms, First: 122 * ms, Last: 122 * ms, Output: 1, Done: true},
 		// A second after the answer to the one it follows.
-		{Arrived: 1123 * ms, Worker: 1, Admitted: 1123 * ms, First: 1134 * ms, Second: 1135 * ms, Last: 1135 * ms, Output: 2, Done: true},
+		{Arrived: 1123 * ms, Placed: 1123 * ms, Verdict: nvext.VerdictNoReuse, Worker: 1, Admitted: 1123 * ms, First: 1134 * ms, Second: 1135 * ms, Last: 1135 * ms, Output: 2, Done: true},
 	}
 	if diff := cmp.Diff(want, rep.Results); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -353,7 +387,7 @@ func TestRouterIsTold(t *testing.T) {
 			[]trace.Request{at(0, 10, 15, 0), at(15, 1, 1, 1), at(22, 1, 1, 2), at(26, 1, 1, 3)}, []bool{true, true, false, true}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			cfg := Config{Engines: 1, Engine: fixed(10*time.Millisecond, time.Millisecond), Router: router.Config{Thresholds: tc.thresholds}}
+			cfg := Config{Engines: 1, Engine: fixed(10*time.Millisecond, time.Millisecond), Router: router.Config{Mode: router.RoundRobin, Thresholds: tc.thresholds}}
 			cfg.Engine.BlockSize, cfg.Engine.Blocks = 4, 8
 			rep, err := Run(t.Context(), cfg, &trace.Trace{BlockSize: 512, Requests: tc.requests})
 			if err != nil {
@@ -494,7 +528,7 @@ func (s *script) Decode(*simengine.Batch) float64 {
 // first, be it the next turn of a session or the start of another.
 func TestTies(t *testing.T) {
 	var log strings.Builder
-	_, err := Run(t.Context(), Config{Engines: 2, Log: &log, Engine: fixed(0, time.Millisecond)}, &trace.Trace{BlockSize: 512, Requests: []trace.Request{
+	_, err := Run(t.Context(), Config{Engines: 2, Log: &log, Engine: fixed(0, time.Millisecond), Router: roundRobin}, &trace.Trace{BlockSize: 512, Requests: []trace.Request{
 		{Input: 1, Output: 1, Blocks: []uint32{0}, Session: "a"},
 		{Input: 1, Output: 1, Blocks: []uint32{1}, Session: "a", Follows: true, Delay: 10 * time.Millisecond},
 		{Arrival: 11 * time.Millisecond, Input: 1, Output: 1, Blocks: []uint32{2}},
