@@ -16,6 +16,9 @@ type Key struct {
 	Trusted bool              // may pin workers, override the router and name a tenant
 	Admin   bool              // may use the admin routes
 	Tenant  string            // keeps the caches of its requests apart; empty = none
+	// PreferSensitivity takes latency_sensitivity, and not priority, for the head start
+	// in the queue: for clients that send both and count priority downwards.
+	PreferSensitivity bool
 }
 
 // HashKey returns what is kept of a key.

@@ -15,6 +15,7 @@ import (
 	"github.com/stator-ai/stator/internal/metrics"
 	"github.com/stator-ai/stator/internal/openai"
 	"github.com/stator-ai/stator/internal/router"
+	"github.com/stator-ai/stator/internal/sched"
 )
 
 // errCut means that the answer broke off where nothing more can be said.
@@ -35,7 +36,7 @@ func (e *retryError) Error() string { return e.err.Error() }
 func (e *retryError) Unwrap() error { return e.err }
 
 // refuse says why a request is not even looked at.
-func refuse(full bool) error {
+func refuse(full bool) *openai.Error {
 	if full {
 		return &openai.Error{Code: openai.CodeServerBusy, Err: errShed{metrics.ShedInflight},
 			Message: "too many requests at a time, please retry later"}
@@ -56,7 +57,11 @@ func (c *call) cancelled() error {
 
 // placeError maps what the router said to what the client is told.
 func (c *call) placeError(err error) error {
-	var pin *router.PinError
+	var (
+		pin   *router.PinError
+		wait  *router.WaitError
+		limit *sched.LimitError
+	)
 	switch {
 	case c.ctx.Err() != nil:
 		return c.cancelled()
@@ -64,6 +69,8 @@ func (c *call) placeError(err error) error {
 		return c.failed.err
 	case errors.As(err, &pin):
 		switch {
+		case pin.Reason == router.PinUntainted:
+			return notTainted("nvext.", fmt.Sprintf("worker %d lacks one of these", pin.Worker), err)
 		case pin.Reason == router.PinOverloaded:
 			return c.overloaded(c.ext.PinPath(), pin.Error()+", please retry later")
 		case pin.Temporary():
@@ -76,6 +83,14 @@ func (c *call) placeError(err error) error {
 			Message: "the router runs in direct mode: nvext.decode_worker_id or nvext.backend_instance_id must name a worker"}
 	case errors.Is(err, router.ErrOverloaded):
 		return c.overloaded("", "All workers are busy, please retry later")
+	case errors.As(err, &wait):
+		c.rec.Rejected()
+		return waitedTooLong(wait)
+	case errors.As(err, &limit):
+		c.rec.Rejected()
+		return queueFull(limit)
+	case errors.Is(err, router.ErrNoneTainted):
+		return notTainted("nvext.", "no worker of the model has all of these", err)
 	case errors.Is(err, router.ErrNoneAllowed):
 		return &openai.Error{Code: openai.CodeWorkerNotFound, Param: "nvext.allowed_worker_ids", Err: err,
 			Message: "nvext.allowed_worker_ids: none of these workers serves the model"}
@@ -84,6 +99,37 @@ func (c *call) placeError(err error) error {
 	default:
 		return &openai.Error{Code: openai.CodeInternal, Message: "internal error", Err: err}
 	}
+}
+
+// waitedTooLong turns a request away that did not get its turn in the queue.
+func waitedTooLong(err *router.WaitError) *openai.Error {
+	return &openai.Error{Code: openai.CodeOverloaded, Status: http.StatusServiceUnavailable, Err: errShed{metrics.ShedBusy},
+		Message: fmt.Sprintf("All workers are busy, and no turn came within the %s that a request may wait; please retry later", err.Wait)}
+}
+
+// statusQueueFull is the status of a request for which there is no place in the
+// queue.
+const statusQueueFull = 529
+
+// queueFull turns a request away because too much waits already. The numbers are in
+// the message and beside the code.
+func queueFull(err *sched.LimitError) *openai.Error {
+	e := &openai.Error{Code: openai.CodeServerBusy, Status: statusQueueFull, Err: errShed{metrics.ShedQueueFull},
+		Message: fmt.Sprintf("The queue of policy class %s is full: %d %s wait, the limit is %d; please retry later",
+			err.Class, err.Current, err.Kind, err.Limit)}
+	raw := e.AppendJSON(nil, openai.FormatOpenAI)
+	raw = append(raw[:len(raw)-len("}}")], `,"policy_class":`...)
+	raw = openai.AppendString(raw, err.Class)
+	raw = append(raw, `,"limit_kind":`...)
+	raw = openai.AppendString(raw, string(err.Kind))
+	e.Raw = fmt.Appendf(raw, `,"current":%d,"limit":%d}}`, err.Current, err.Limit)
+	return e
+}
+
+// notTainted refuses taints that nobody has. Where they stand depends on the route.
+func notTainted(at, message string, err error) *openai.Error {
+	param := at + "routing_constraints.required_taints"
+	return &openai.Error{Code: openai.CodeWorkerNotFound, Param: param, Message: param + ": " + message, Err: err}
 }
 
 // unknownModel says that no worker serves a model, or that none has been heard of
@@ -110,7 +156,11 @@ func modelUnavailable(id string, err error) *openai.Error {
 // overloaded turns a request away because of a busy threshold.
 func (c *call) overloaded(param, message string) error {
 	c.rec.Rejected()
-	return &openai.Error{Code: openai.CodeOverloaded, Status: c.cfg.OverloadStatus, Param: param,
+	return c.allBusy(param, message)
+}
+
+func (s *Server) allBusy(param, message string) *openai.Error {
+	return &openai.Error{Code: openai.CodeOverloaded, Status: s.cfg.OverloadStatus, Param: param,
 		Err: errShed{metrics.ShedBusy}, Message: message}
 }
 
@@ -266,8 +316,10 @@ func (c *call) finish(err error) {
 
 // abort breaks the client's connection off. Returning instead would end the answer
 // as if it were complete, or make an empty 200 of it, should anybody listen.
-func (c *call) abort() {
-	if c.r.Context().Value(http.ServerContextKey) != nil { // someone recovers
+func (c *call) abort() { abort(c.r) }
+
+func abort(r *http.Request) {
+	if r.Context().Value(http.ServerContextKey) != nil { // someone recovers
 		panic(http.ErrAbortHandler)
 	}
 }
@@ -316,8 +368,12 @@ func errorType(e *openai.Error) metrics.ErrorType {
 // server or an engine are always logged.
 func (c *call) logLine(status int, err error) {
 	level := slog.LevelInfo
-	if status >= 500 && status != http.StatusServiceUnavailable && status != c.cfg.OverloadStatus {
-		level = slog.LevelWarn
+	switch status {
+	case http.StatusServiceUnavailable, statusQueueFull, c.cfg.OverloadStatus:
+	default:
+		if status >= 500 {
+			level = slog.LevelWarn
+		}
 	}
 	if !c.cfg.LogRequests && level == slog.LevelInfo {
 		return

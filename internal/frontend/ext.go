@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stator-ai/stator/internal/openai"
+	"github.com/stator-ai/stator/internal/router"
 	"github.com/stator-ai/stator/nvext"
 )
 
@@ -41,7 +42,37 @@ func (c *call) readExt() error {
 	if c.ext != nil && c.ext.GreedSampling != nil && *c.ext.GreedSampling {
 		c.greedy()
 	}
-	return c.restrict()
+	if err := c.restrict(); err != nil {
+		return err
+	}
+	return c.readOverride()
+}
+
+// readOverride reads what the request changes of the router's settings.
+func (c *call) readOverride() error {
+	if c.ext == nil || c.ext.RouterConfigOverride == nil {
+		return nil
+	}
+	o, err := parseOverride("nvext.router_config_override", c.ext.RouterConfigOverride)
+	if err != nil {
+		return err
+	}
+	c.override = o
+	return nil
+}
+
+// parseOverride reads an override that stands at a path.
+func parseOverride(path string, raw []byte) (*router.Override, error) {
+	o, err := router.ParseOverride(raw)
+	var wrong *router.OverrideError
+	if !errors.As(err, &wrong) {
+		return o, err
+	}
+	if wrong.Field != "" {
+		path += "." + wrong.Field
+	}
+	return nil, &openai.Error{Code: openai.CodeInvalidValue, Param: path, Err: err,
+		Message: path + ": expected " + wrong.Expected + ", got " + wrong.Got}
 }
 
 // greedy makes the engine take the most likely token, whatever the body says.

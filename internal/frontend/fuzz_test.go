@@ -13,6 +13,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stator-ai/stator/internal/router"
 	"github.com/stator-ai/stator/internal/simserver"
 	"github.com/stator-ai/stator/internal/trace"
 	"github.com/stator-ai/stator/nvext"
@@ -191,7 +192,7 @@ func FuzzHeaders(f *testing.F) {
 	f.Add("3", "", "7", "\xff", "2147483648", strings.Repeat("9", 300))
 
 	const engines = 3
-	rg := newRig(f, rigConfig{engines: engines})
+	rg := newRig(f, rigConfig{engines: engines, router: router.Config{Mode: router.RoundRobin}})
 	// A query takes no turn, so that without a pin it is always told of worker 1.
 	const unpinned = 1
 	body := strings.Replace(hello, "{", `{"nvext":{"annotations":["query_instance_id:"]},`, 1)
@@ -250,4 +251,36 @@ func firstUint(bits int, values ...string) (uint64, bool) {
 		}
 	}
 	return 0, false
+}
+
+// FuzzRouterService sends arbitrary messages to the router service. Whatever they
+// are, the answer is JSON with a known status, and no memory is kept.
+func FuzzRouterService(f *testing.F) {
+	for _, body := range []string{
+		`{"method":"new","tokens":[1,2],"block_mm_infos":[null]}`,
+		`{"method":"new","tokens":[1,2,3],"request_id":"a","block_mm_infos":[{"mm_objects":[{"mm_hash":18446744073709551615}]},null],"lease_secs":1e-9}`,
+		`{"method":"new","token_ids":[],"cache_namespace":"x","lora_name":"y","priority_jump":1e999,"strict_priority":1,"expected_output_tokens":4294967295,"routing_constraints":{"required_taints":["a"],"preferred_taints":{"b":1}}}`,
+		`{"method":"mark_prefill","request_id":"a"}`, `{"method":"mark_free","model":"stator-sim","request_id":"a"}`, `{"method":"renew"}`,
+		`{"method":"potential_loads","tokens":[0,4294967295]}`, `{"method":"","tokens":{}}`, `[]`, `{"method":"new","tokens":[[1]]}`, "{\"method\":\"\xff\"}",
+	} {
+		f.Add(body)
+	}
+	rg := newRig(f, rigConfig{engines: 2, sim: simserver.Config{BlockSize: 2}})
+	f.Fuzz(func(t *testing.T, body string) {
+		r := httptest.NewRequest(http.MethodPost, "/router", strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
+		w := httptest.NewRecorder()
+		rg.ServeHTTP(w, r)
+		switch w.Code {
+		case http.StatusOK, http.StatusBadRequest, http.StatusNotFound, http.StatusConflict:
+		default:
+			t.Errorf("status %d: %s", w.Code, w.Body)
+		}
+		if !json.Valid(w.Body.Bytes()) {
+			t.Errorf("not JSON: %q", w.Body)
+		}
+		if n := rg.body.Load(); n != 0 {
+			t.Errorf("%d bytes still held", n)
+		}
+	})
 }

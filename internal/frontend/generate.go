@@ -9,7 +9,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/stator-ai/stator/internal/engine"
-	"github.com/stator-ai/stator/internal/kv"
 	"github.com/stator-ai/stator/internal/metrics"
 	"github.com/stator-ai/stator/internal/openai"
 	"github.com/stator-ai/stator/internal/router"
@@ -44,11 +43,14 @@ type call struct {
 	prompt    tokenize.Result
 	hashing   tokenize.Hashing // of the prompt's blocks, if they were hashed
 	tokenless bool             // the prompt's tokens were sought in vain
+	several   bool             // there are several prompts
+	override  *router.Override // of the router's settings; nil for none
 	edits     []openai.Edit
 	model     *router.Model
 	placing   router.Request
 	placement *router.Placement
-	failed    *retryError // of the attempt before, if there was one
+	placed    router.Placement // the first one, so that placing does not allocate
+	failed    *retryError      // of the attempt before, if there was one
 
 	row       *row             // nil without a trace
 	rec       *metrics.Request // nil until the model is known
@@ -60,6 +62,7 @@ type call struct {
 	committed bool             // the answer's header is written
 
 	promptTokens int // as we or the engine count; 0 while nobody has
+	engineTokens int // of the prompt, as the engine counts; 0 while it has not
 }
 
 // generate serves an inference request; the path says of which kind.
@@ -106,6 +109,7 @@ func (c *call) serve() error {
 		c.failed = retry
 		c.model.Metrics.Retry(retry.reason)
 		c.placing.Attempt++
+		c.placing.Into = nil // that of the first attempt is used up
 		c.placing.Exclude = append(c.placing.Exclude, retry.worker)
 	}
 }
@@ -143,41 +147,12 @@ func (c *call) decode() error {
 	return nil
 }
 
-// describe fills in what the router has to know.
-func (c *call) describe() {
-	tokens, guess := c.promptLength()
-	if !guess {
-		c.promptTokens = tokens
-		c.rec.Prompt(tokens)
-	}
-	c.placing = router.Request{
-		Model:        c.model,
-		ID:           c.id,
-		PromptTokens: tokens,
-		Guess:        guess,
-		Explain:      c.ext.Wants("routing"),
-		QueryOnly:    c.ext.QueryOnly(),
-	}
-	if c.ext != nil {
-		c.placing.Allowed = c.ext.AllowedWorkerIDs
-		if worker, rank, ok := c.ext.Pin(c.answeringPhase()); ok {
-			c.placing.Pinned, c.placing.Pin, c.placing.PinRank = true, kv.WorkerID(worker), rank
-		}
-	}
-	c.describeRow()
-}
-
-// answeringPhase is the phase that a pin is for.
-func (c *call) answeringPhase() nvext.Phase {
-	if c.router.Mode() == router.Direct {
-		return nvext.Decode
-	}
-	return nvext.Aggregated
-}
-
 // attempt places the request, sends it to the engine and relays the answer. A
 // *retryError says that another worker may be tried.
 func (c *call) attempt() error {
+	if c.idle != nil {
+		c.idle.Stop() // the engine of the attempt before is silent for good
+	}
 	start := time.Now()
 	placement, err := c.router.Place(c.ctx, &c.placing)
 	c.placedRow(placement, err)
@@ -235,6 +210,7 @@ func (c *call) releaseBody(resp *engine.Response) {
 	c.req.Object = openai.Object{}
 	c.req.Messages, c.req.Prompt, c.req.NvExt = nil, nil, nil
 	c.prompt.IDs, c.prompt.Text, c.prompt.Blocks = nil, nil, nil
+	c.placing.Tokens, c.placing.Blocks, c.placing.Text = nil, nil, nil
 	c.edits = nil
 	if !kept && resp.Sent != nil && resp.Sent() {
 		giveBuffer(raw)

@@ -27,6 +27,7 @@ import (
 	"github.com/stator-ai/stator/internal/metrics"
 	"github.com/stator-ai/stator/internal/openai"
 	"github.com/stator-ai/stator/internal/router"
+	"github.com/stator-ai/stator/internal/sched"
 )
 
 var update = flag.Bool("update", false, "rewrite the transcripts in testdata/golden")
@@ -328,6 +329,21 @@ func serveFlags(t *testing.T, e *goldenEngine, args []string) rigConfig {
 		cfg.router.Thresholds.PrefillTokens = &n
 		return err
 	})
+	fs.IntVar(&cfg.router.Decisions, "router.decisions", 0, "")
+	var class sched.Class
+	fs.Func("router.queue.threshold", "", func(s string) error {
+		n, err := strconv.ParseFloat(s, 64)
+		class = sched.Class{Name: "default", Quantum: 1, BusyFrac: &n}
+		cfg.router.Queue = new(router.QueueConfig)
+		return err
+	})
+	var maxWait time.Duration
+	fs.DurationVar(&maxWait, "router.queue.max_wait", 0, "")
+	fs.Func("request_queue_limit_per_worker", "", func(s string) error {
+		n, err := strconv.Atoi(s)
+		class.MaxRequests = &n
+		return err
+	})
 	fs.IntVar(&cfg.front.OverloadStatus, "router.overload_status", 0, "")
 	fs.BoolVar(&cfg.front.Strict, "strict", false, "")
 	fs.Func("admin-listen", "", func(string) error {
@@ -364,6 +380,9 @@ func serveFlags(t *testing.T, e *goldenEngine, args []string) rigConfig {
 	})
 	if err := fs.Parse(args); err != nil || fs.NArg() > 0 {
 		t.Fatalf("stator serve: %v %q", err, fs.Args())
+	}
+	if q := cfg.router.Queue; q != nil {
+		q.Classes, q.MaxWait = []sched.Class{class}, maxWait
 	}
 	return cfg
 }

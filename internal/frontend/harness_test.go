@@ -97,6 +97,8 @@ type rigConfig struct {
 	front   Config
 	fault   func(w http.ResponseWriter, r *http.Request, next http.Handler)
 	wrap    func(engine.Engine) engine.Engine // nil = none
+	events  bool                              // the router hears of every change of caches
+	taints  []string                          // of the first engine
 	http2   bool                              // clients speak HTTP/2 without TLS
 	down    bool                              // engines are not started
 	base    context.Context                   // of all requests; nil = the background
@@ -112,6 +114,9 @@ func newRig(t testing.TB, cfg rigConfig) *rig {
 		sc := cfg.sim
 		sc.Worker = kv.WorkerID(i + 1)
 		sc.Vocabulary = cmp.Or(sc.Vocabulary, simserver.Bytes)
+		if cfg.events {
+			sc.Events = func(b *kv.Batch) { rg.router.Apply(b) }
+		}
 		name := "http://sim-" + string(rune('1'+i))
 		e := &rigEngine{cfg: sc, front: cfg.fault}
 		if err := e.start(); err != nil {
@@ -129,7 +134,11 @@ func newRig(t testing.TB, cfg rigConfig) *rig {
 		if cfg.wrap != nil {
 			eng = cfg.wrap(eng)
 		}
-		if err := rg.router.Add(router.Spec{ID: kv.WorkerID(i + 1), Name: name, Engine: eng}); err != nil {
+		spec := router.Spec{ID: kv.WorkerID(i + 1), Name: name, Engine: eng, Events: cfg.events}
+		if i == 0 {
+			spec.Taints = cfg.taints
+		}
+		if err := rg.router.Add(spec); err != nil {
 			t.Fatal(err)
 		}
 	}

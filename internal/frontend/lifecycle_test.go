@@ -15,6 +15,7 @@ import (
 
 	"github.com/stator-ai/stator/internal/engine"
 	"github.com/stator-ai/stator/internal/router"
+	"github.com/stator-ai/stator/internal/sched"
 	"github.com/stator-ai/stator/internal/simserver"
 	"github.com/stator-ai/stator/internal/trace"
 )
@@ -101,8 +102,14 @@ func lifecycle(t *testing.T, seed uint64) {
 	if seed%2 == 0 {
 		front.Trace, front.TraceText = rows, true
 	}
+	var routing router.Config
+	if seed%3 == 0 { // few at a time, so that many wait and some for too long
+		class := sched.Class{BusyTokens: new(5), MaxRequests: new(4)}
+		routing.Queue = queueOf(class, 700*time.Millisecond)
+	}
 	rg := newRig(t, rigConfig{
 		engines: 3,
+		router:  routing,
 		sim:     simserver.Config{TTFT: 50 * time.Millisecond, ITL: 10 * time.Millisecond},
 		front:   front,
 		fault:   ch.fault,

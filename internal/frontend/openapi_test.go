@@ -339,6 +339,7 @@ var nvextSchemas = map[string]any{
 	"Timing":             nvext.Timing{},
 	"Routing":            nvext.Routing{},
 	"RoutingPool":        nvext.Pool{},
+	"RoutingCost":        nvext.CostParams{},
 	"Candidate":          nvext.Candidate{},
 	"Term":               nvext.Term{},
 }
@@ -403,6 +404,9 @@ func fill(v reflect.Value) {
 		return
 	case *nvext.Reason:
 		*x = nvext.ReasonCost
+		return
+	case *nvext.Verdict:
+		*x = nvext.VerdictAgreed
 		return
 	case *nvext.State:
 		*x = nvext.StateEligible
@@ -506,6 +510,8 @@ func TestOpenAPIEnums(t *testing.T) {
 		{"error types", "/components/schemas/Error/properties/error/properties/type", "../openai/error.go",
 			func(name, _ string) bool { return strings.HasPrefix(name, "type") }},
 		{"reasons", "/components/schemas/Routing/properties/reason", "../../nvext/routing.go", typed("Reason")},
+		{"verdicts", "/components/schemas/Routing/properties/cache_verdict", "../../nvext/routing.go", typed("Verdict")},
+		{"limits", "/components/schemas/LimitKind", "../sched/queue_limit.go", typed("LimitKind")},
 		{"states", "/components/schemas/Candidate/properties/state", "../../nvext/routing.go", typed("State")},
 		{"session actions", "/components/schemas/SessionControl/properties/action", "../../nvext/nvext.go", typed("SessionAction")},
 	} {
@@ -798,6 +804,16 @@ func TestOpenAPIAnswers(t *testing.T) {
 		{"threshold as form", plain, "POST", "/busy_threshold", "text/plain", `{}`, "", 415},
 		{"threshold of wrong type", plain, "POST", "/busy_threshold", js, `{"model":1}`, "", 422},
 		{"threshold without key", locked, "POST", "/busy_threshold", js, `{"model":"m"}`, "", 401},
+		{"decisions", plain, "GET", "/debug/decisions", "", "", "", 200},
+		{"decisions without admin key", locked, "GET", "/debug/decisions", "", "", "user", 403},
+		{"loads of nothing", plain, "GET", "/potential_loads", "", "", "", 503},
+		{"loads of an unknown model", plain, "POST", "/potential_loads", js, `{"model":"m","token_ids":[1]}`, "", 404},
+		{"loads of bad JSON", plain, "POST", "/potential_loads", js, `{`, "", 400},
+		{"router without method", plain, "POST", "/router", js, `{}`, "", 400},
+		{"router as form", plain, "POST", "/router", "text/plain", `{}`, "", 415},
+		{"router without admin key", locked, "POST", "/router", js, `{}`, "user", 403},
+		{"new of an unknown model", plain, "POST", "/router", js, `{"method":"new","model":"m","tokens":[1]}`, "", 404},
+		{"new while draining", drained, "POST", "/router", js, `{"method":"new","tokens":[1]}`, "", 503},
 		{"openapi", plain, "GET", "/openapi.json", "", "", "", 200},
 		{"docs", plain, "GET", "/docs", "", "", "", 200},
 		{"chat with bad JSON", plain, "POST", "/v1/chat/completions", js, `{`, "", 400},

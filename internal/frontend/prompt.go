@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/stator-ai/stator/internal/kv"
 	"github.com/stator-ai/stator/internal/metrics"
 	"github.com/stator-ai/stator/internal/openai"
 	"github.com/stator-ai/stator/internal/router"
@@ -63,7 +64,12 @@ func (c *call) takeTokenData(tokens Tokens) {
 		c.metrics.HintIgnored("nvext.token_data")
 		return
 	}
+	h := c.wantedHashing()
 	c.prompt = tokenize.Result{IDs: c.ext.TokenData, Source: tokenize.Client}
+	if h.Size > 0 {
+		blocks := make([]kv.Block, 0, len(c.ext.TokenData)/h.Size)
+		c.prompt.Blocks, c.hashing = kv.AppendBlocks(blocks, h.Seed, c.ext.TokenData, h.Size), h
+	}
 }
 
 // oneText reports whether the prompt is a chat or one text, and not tokens, several
@@ -87,10 +93,7 @@ func (c *call) encode(src *promptSource) error {
 			return c.cancelled()
 		}
 	}
-	var h tokenize.Hashing
-	if c.row != nil {
-		h = tokenize.Hashing{Seed: c.hashSeed(), Size: c.model.BlockSize}
-	}
+	h := c.wantedHashing()
 	found, err := src.encode(c.ctx, h)
 	var refused *openai.Error
 	switch {
@@ -106,6 +109,15 @@ func (c *call) encode(src *promptSource) error {
 		c.prompt, c.hashing = found, h
 	}
 	return nil
+}
+
+// wantedHashing says how the blocks of the prompt are to be hashed along with making
+// its tokens: for the router or the trace, if all workers have blocks of one size.
+func (c *call) wantedHashing() tokenize.Hashing {
+	if c.row == nil && c.router.Mode() != router.KV || c.model.BlockSize < 1 || c.batched() {
+		return tokenize.Hashing{}
+	}
+	return tokenize.Hashing{Seed: c.hashSeed(), Size: c.model.BlockSize}
 }
 
 // skipTokens notes that a prompt has no tokens.
@@ -139,9 +151,10 @@ func (c *call) source(tokens Tokens) *promptSource {
 }
 
 // needsTokens reports whether the request's ids are worth their cost: they are
-// asked for, a threshold counts them, or they may be too many.
+// asked for, caches are found by them, a threshold counts them, or they may be too
+// many.
 func (c *call) needsTokens() bool {
-	if c.model.Thresholds().Set() || c.mayBeTooLong() {
+	if c.router.Mode() == router.KV || c.model.Thresholds().Set() || c.mayBeTooLong() {
 		return true
 	}
 	return c.ext != nil && (c.ext.QueryOnly() || c.ext.Wants("routing") || c.ext.HasAnnotation(noteTokenIDs) || c.ext.HasAnnotation(notePrompt))
@@ -183,7 +196,7 @@ func (c *call) promptLength() (n int, guess bool) {
 	if c.prompt.Source != tokenize.None {
 		return len(c.prompt.IDs), false
 	}
-	return (len(c.req.Messages) + len(c.req.Prompt)) / bytesPerToken, true
+	return (len(c.req.Get("tools")) + len(c.req.Messages) + len(c.req.Prompt)) / bytesPerToken, true
 }
 
 // annotations returns the events that go before the first chunk.

@@ -205,10 +205,13 @@ func (c *call) correct(u *openai.Usage) {
 		return
 	}
 	c.row.usage(u)
-	c.promptTokens = int(u.Prompt)
+	c.promptTokens, c.engineTokens = int(u.Prompt), int(u.Prompt)
 	c.rec.Prompt(c.promptTokens)
 	if u.HasCached {
 		c.rec.Cached(int(u.Cached))
+	}
+	if u.HasCached && u.Cached <= u.Prompt && !c.several {
+		c.placement.Usage(c.engineTokens, int(u.Cached))
 	}
 	if delta := int(u.Completion) - c.tokens; delta != 0 {
 		c.tokens += delta
@@ -216,6 +219,10 @@ func (c *call) correct(u *openai.Usage) {
 		c.placement.Output(delta)
 	}
 }
+
+// answered says that the answer is complete: what the engine has not told by now of
+// its cache, it does not tell. Nor does it tell of each of several prompts.
+func (c *call) answered() { c.placement.Usage(c.engineTokens, -1) }
 
 // usable reports whether u is there and not absurd: more than any context holds
 // would spoil the counters for good.
@@ -268,6 +275,9 @@ func (st *stream) say(b []byte) error {
 
 // settle ends a stream that came to its proper end.
 func (st *stream) settle() error {
+	if !st.failed {
+		st.answered()
+	}
 	st.placement.Done(router.Completed)
 	if st.failed {
 		st.row.failed(failError, 0)

@@ -118,7 +118,7 @@ func TestPinnedRequestsAreNotMoved(t *testing.T) {
 
 func TestDeadWorkerIsPassedOverAndInhibited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rg := newRig(t, rigConfig{engines: 2})
+		rg := newRig(t, rigConfig{engines: 2, router: router.Config{Mode: router.RoundRobin}})
 		rg.engines[0].kill()
 		for range 4 {
 			if resp, body := rg.post(t, "/v1/chat/completions", hello); resp.StatusCode != 200 {

@@ -147,10 +147,9 @@ func TestWholeAnswersHaveNoLatencies(t *testing.T) {
 // that nobody feeds.
 func TestEveryHistogramIsFed(t *testing.T) {
 	later := map[string]string{
-		"dynamo_component_router_kv_hit_rate":            "overlap is known with the KV index",
-		"dynamo_router_overhead_block_hashing_ms":        "blocks are hashed with the KV index",
-		"dynamo_router_overhead_seq_hashing_ms":          "blocks are hashed with the KV index",
-		"dynamo_router_overhead_indexer_find_matches_ms": "there is no index yet",
+		"dynamo_router_overhead_block_hashing_ms":     "blocks are hashed while the prompt is tokenized",
+		"dynamo_router_overhead_seq_hashing_ms":       "sequences are hashed with their blocks",
+		"dynamo_component_router_overlap_blocks_lost": "the only worker has all there is",
 	}
 	rg := newRig(t, rigConfig{sim: simserver.Config{Vocabulary: simserver.Qwen3, BlockSize: 2, Engine: &simengine.Config{Timing: simengine.Fixed{}}}})
 	rg.post(t, "/v1/chat/completions", strings.Replace(hello, `{`, `{"stream":true,"stream_options":{"include_usage":true},"nvext":{"annotations":["token_ids"]},`, 1))

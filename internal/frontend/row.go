@@ -9,6 +9,7 @@ import (
 	"github.com/stator-ai/stator/internal/kv"
 	"github.com/stator-ai/stator/internal/openai"
 	"github.com/stator-ai/stator/internal/router"
+	"github.com/stator-ai/stator/internal/sched"
 	"github.com/stator-ai/stator/internal/tokenize"
 	"github.com/stator-ai/stator/internal/trace"
 	"github.com/stator-ai/stator/nvext"
@@ -37,19 +38,22 @@ type row struct {
 
 // Why an attempt failed.
 const (
-	failUnreachable = "unreachable"  // no connection
-	failLocal       = "local"        // no socket left on this machine
-	failRefused     = "refused"      // the engine said "not now"
-	failError       = "error"        // the engine answered with an error
-	failNonsense    = "nonsense"     // the engine's answer made no sense
-	failTimeout     = "timeout"      // the engine sent nothing for too long
-	failBroken      = "broken"       // the connection broke
-	failCancelled   = "cancelled"    // the client left, or the server could not wait
-	failInternal    = "internal"     // a bug
-	failNoWorkers   = "no_workers"   // nobody there to choose
-	failOverloaded  = "overloaded"   // everyone is above a busy threshold
-	failNotAllowed  = "none_allowed" // nobody left by the request's own list
-	failPin         = "pin"          // the worker that the request names cannot have it
+	failUnreachable = "unreachable"   // no connection
+	failLocal       = "local"         // no socket left on this machine
+	failRefused     = "refused"       // the engine said "not now"
+	failError       = "error"         // the engine answered with an error
+	failNonsense    = "nonsense"      // the engine's answer made no sense
+	failTimeout     = "timeout"       // the engine sent nothing for too long
+	failBroken      = "broken"        // the connection broke
+	failCancelled   = "cancelled"     // the client left, or the server could not wait
+	failInternal    = "internal"      // a bug
+	failNoWorkers   = "no_workers"    // nobody there to choose
+	failOverloaded  = "overloaded"    // everyone is above a busy threshold
+	failNotAllowed  = "none_allowed"  // nobody left by the request's own list
+	failNotTainted  = "none_tainted"  // nobody has the taints that the request requires
+	failQueueTime   = "queue_timeout" // it waited too long for its turn
+	failQueueFull   = "queue_full"    // too many waited already
+	failPin         = "pin"           // the worker that the request names cannot have it
 )
 
 // openRow begins the request's row if there is a trace.
@@ -156,14 +160,25 @@ func (c *call) placedRow(p *router.Placement, err error) {
 	a.Routing = p.Routing
 	r.Attempts = append(r.Attempts, a)
 	r.PlacedMS = a.PlacedMS
+	r.PredictedCachedTokens = p.Routing.PredictedCachedTokens
 	c.hashPrompt(p.BlockSize())
 }
 
 func placeFailure(err error) string {
-	var pin *router.PinError
+	var (
+		pin   *router.PinError
+		wait  *router.WaitError
+		limit *sched.LimitError
+	)
 	switch {
 	case errors.Is(err, router.ErrNoWorkers):
 		return failNoWorkers
+	case errors.As(err, &wait):
+		return failQueueTime
+	case errors.As(err, &limit):
+		return failQueueFull
+	case errors.Is(err, router.ErrNoneTainted):
+		return failNotTainted
 	case errors.Is(err, router.ErrOverloaded):
 		return failOverloaded
 	case errors.Is(err, router.ErrNoneAllowed):

@@ -2,6 +2,7 @@ package frontend
 
 import (
 	"bytes"
+	stdcmp "cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,6 +22,7 @@ import (
 	"github.com/stator-ai/stator/internal/engine"
 	"github.com/stator-ai/stator/internal/kv"
 	"github.com/stator-ai/stator/internal/router"
+	"github.com/stator-ai/stator/internal/sched"
 	"github.com/stator-ai/stator/internal/tokenize"
 	"github.com/stator-ai/stator/internal/trace"
 )
@@ -127,6 +129,7 @@ var rowCases = []struct {
 	fault   func(w http.ResponseWriter, r *http.Request, next http.Handler)
 	path    string
 	body    string
+	busy    bool // someone else has all there is
 	header  []string
 	during  func(leave, stop func()) // 35 ms into the request
 }{
@@ -179,7 +182,21 @@ var rowCases = []struct {
 			answers(200, "application/json", whole)(w, r, next)
 		}},
 	{name: "nobody else", engines: 1, path: chatPath, body: chatBody, fault: answers(503, "text/plain", "not now")},
-	{name: "overloaded", router: router.Config{Thresholds: router.Thresholds{PrefillTokens: new(uint64(10))}}, fault: goodStream, path: chatPath, body: chatBody},
+	{name: "overloaded", busy: true, router: router.Config{Thresholds: router.Thresholds{PrefillTokens: new(uint64(10))}}, fault: goodStream, path: chatPath, body: chatBody},
+	{name: "waits too long", busy: true, router: router.Config{Mode: router.KV, Queue: queueOf(sched.Class{BusyTokens: new(10)}, 25*time.Millisecond)},
+		fault: goodStream, path: chatPath, body: chatBody},
+	{name: "too many wait", busy: true, router: router.Config{Mode: router.KV, Queue: queueOf(sched.Class{BusyTokens: new(10), MaxRequests: new(0)}, 0)},
+		fault: goodStream, path: chatPath, body: chatBody},
+	{name: "leaves while it waits", busy: true, router: router.Config{Mode: router.KV, Queue: queueOf(sched.Class{BusyTokens: new(10)}, 0)},
+		fault: goodStream, path: chatPath, body: chatBody, during: func(leave, _ func()) { leave() }},
+	{name: "server stops while it waits", busy: true, router: router.Config{Mode: router.KV, Queue: queueOf(sched.Class{BusyTokens: new(10)}, 0)},
+		fault: goodStream, path: chatPath, body: chatBody, during: func(_, stop func()) { stop() }},
+	{name: "nobody has the taint", fault: goodStream, path: chatPath,
+		body: `{"model":"m","messages":[{"role":"user","content":"hi"}],"nvext":{"routing_constraints":{"required_taints":["h200"]}}}`},
+	{name: "by cost", engines: 2, router: router.Config{Mode: router.KV}, fault: goodStream, path: chatPath,
+		body: `{"model":"m","stream":true,"messages":[{"role":"user","content":"one two three"}]}`},
+	{name: "by cost, without tokens", engines: 2, router: router.Config{Mode: router.KV}, plain: plainEngine{tokenizer: "none of ours"},
+		fault: goodStream, path: chatPath, body: `{"model":"m","stream":true,"messages":[{"role":"user","content":"one two three"}]}`},
 	{name: "unknown pin", fault: goodStream, path: chatPath,
 		body: `{"model":"m","messages":[{"role":"user","content":"hi"}],"nvext":{"backend_instance_id":7}}`},
 	{name: "bad request", fault: goodStream, path: chatPath, body: `{"model":"m","messages":"hi"}`},
@@ -188,6 +205,12 @@ var rowCases = []struct {
 	{name: "panic", plain: plainEngine{tokenizer: "bytes", panics: true}, fault: goodStream, path: chatPath, body: chatBody},
 	{name: "with a key", front: Config{Keys: []Key{{Name: "alice", Hash: HashKey("sk-hush"), Tenant: "acme"}}}, fault: answers(200, "application/json", whole),
 		path: chatPath, body: chatBody, header: []string{"Authorization", "Bearer sk-hush"}},
+}
+
+// queueOf returns a queue with one class.
+func queueOf(c sched.Class, maxWait time.Duration) *router.QueueConfig {
+	c.Name, c.Quantum = "default", 1
+	return &router.QueueConfig{QueueConfig: sched.QueueConfig{Classes: []sched.Class{c}}, MaxWait: maxWait}
 }
 
 // TestRowGolden pins the whole row of a request for every way it can end, in
@@ -202,6 +225,7 @@ func TestRowGolden(t *testing.T) {
 				c.plain.tokenizer = tokenize.Bytes{}.Fingerprint()
 			}
 			c.router.Seed = 7
+			c.router.Mode = stdcmp.Or(c.router.Mode, router.RoundRobin)
 			ctx, leave := context.WithCancel(t.Context())
 			defer leave()
 			base, stop := context.WithCancelCause(context.Background())
@@ -216,7 +240,7 @@ func TestRowGolden(t *testing.T) {
 					return p
 				},
 			})
-			if c.name == "overloaded" { // someone else has all there is
+			if c.busy {
 				m, err := rg.router.Lookup("m")
 				if err != nil {
 					t.Fatal(err)
@@ -327,7 +351,7 @@ func TestRowBlocks(t *testing.T) {
 }
 
 // TestRowWithoutBlocks: what no engine ran has no hashes and is not even tokenized
-// for the trace.
+// for the trace, where caches do not matter to the router.
 func TestRowWithoutBlocks(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -341,7 +365,7 @@ func TestRowWithoutBlocks(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var rows rowLog
-			rg := newRig(t, rigConfig{front: Config{Trace: &rows}, fault: c.fault, wrap: withBytes})
+			rg := newRig(t, rigConfig{router: router.Config{Mode: router.RoundRobin}, front: Config{Trace: &rows}, fault: c.fault, wrap: withBytes})
 			rg.post(t, textPath, `{"model":"m","prompt":"`+c.prompt+`"}`)
 			rg.drain(t)
 			r := rows.all()[0]
@@ -376,12 +400,15 @@ func (b *busyTrace) Write(r *trace.Row) bool {
 	return true
 }
 
-// TestRowKeepsNobodyWaiting: a request is answered before its prompt is looked at
-// for the trace, and also when it never is.
+// TestRowKeepsNobodyWaiting: where the router has no use for tokens, a request is
+// answered before its prompt is looked at for the trace, and also when it never is.
 func TestRowKeepsNobodyWaiting(t *testing.T) {
 	for _, refuses := range []bool{false, true} {
 		rows := &busyTrace{refuses: refuses}
-		rg := newRig(t, rigConfig{front: Config{Trace: rows}, fault: answers(200, "application/json", whole), wrap: withBytes})
+		rg := newRig(t, rigConfig{
+			router: router.Config{Mode: router.RoundRobin},
+			front:  Config{Trace: rows}, fault: answers(200, "application/json", whole), wrap: withBytes,
+		})
 		for i := range 3 { // more than one, so that a buffer used again would show
 			rg.post(t, textPath, `{"model":"m","prompt":"`+strings.Repeat(string(rune('a'+i)), 64)+`"}`)
 		}

@@ -150,6 +150,9 @@ func (s *Server) routeTable() map[string]route {
 		"/openapi.json":        {get: static("application/json", openapiJSON)},
 		"/docs":                {get: static("text/html; charset=utf-8", docsHTML)},
 		"/busy_threshold":      {get: s.listThresholds, post: s.setThresholds, access: admin},
+		"/potential_loads":     {get: s.presentLoads, post: s.potentialLoads, access: admin},
+		"/router":              {post: s.routerService, access: admin},
+		"/debug/decisions":     {get: s.decisions, access: admin},
 		"/metrics": {access: admin, get: func(w http.ResponseWriter, r *http.Request, _ *Key) {
 			s.router.CountWorkers()
 			s.countTokenCaches()

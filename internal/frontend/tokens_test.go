@@ -302,7 +302,10 @@ func TestEngineIsAskedOnlyWhenNeeded(t *testing.T) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		})
-		rg := newRig(t, rigConfig{wrap: func(e engine.Engine) engine.Engine { return tokenizing{e, silent} }})
+		rg := newRig(t, rigConfig{
+			router: router.Config{Mode: router.RoundRobin},
+			wrap:   func(e engine.Engine) engine.Engine { return tokenizing{e, silent} },
+		})
 		rg.SetTokens(map[string]Tokens{OtherModels: {Engine: true}})
 		rg.post(t, chatPath, hello)
 		if n := asked.Load(); n != 0 {
@@ -366,7 +369,7 @@ func TestLongPromptsAreCounted(t *testing.T) {
 		var calls []string
 		sim := onQwen3
 		sim.ContextLength = 1000
-		rg := newRig(t, rigConfig{sim: sim, fault: answers(200, "application/json", whole)})
+		rg := newRig(t, rigConfig{router: router.Config{Mode: router.RoundRobin}, sim: sim, fault: answers(200, "application/json", whole)})
 		rg.SetTokens(map[string]Tokens{OtherModels: {Local: noted{&calls}}})
 		body := `{"model":"stator-sim",` + row.members + `}`
 		body = strings.Replace(body, "$", strings.Repeat("x", row.length-len(body)+1), 1)

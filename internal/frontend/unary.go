@@ -65,6 +65,7 @@ func (c *call) relayUnary(resp *engine.Response) error {
 		c.placement.Done(router.Cancelled)
 		return fmt.Errorf("%w: %w", errClientGone, err)
 	}
+	c.answered()
 	c.placement.Done(router.Completed)
 	return nil
 }
@@ -110,4 +111,5 @@ func (c *call) accountWhole(info *openai.ChunkInfo) {
 	c.rec.CorrectTokens(c.tokens)
 	c.placement.Whole(c.tokens)
 	c.correct(info.Usage)
+	c.answered()
 }
