@@ -83,6 +83,13 @@ type EngineConfig struct {
 	// MaxNumBatchedTokens is the number of prompt tokens one rank takes in a
 	// step. 0, the default, is what the engine says.
 	MaxNumBatchedTokens int `koanf:"max_num_batched_tokens"`
+	// Taints are what requests can require or prefer of the engine, such as "a100"
+	// or "zone=west": printable, each once, up to 256 bytes, and up to 64 with those
+	// of Topology. Default none.
+	Taints []string `koanf:"taints"`
+	// Topology is where the engine stands, a value for each domain. Domain zone with
+	// value west is the taint dynamo.topology/zone=west. Default none.
+	Topology map[string]string `koanf:"topology"`
 }
 
 // SimConfig describes simulated engines, all alike and serving one model. They
@@ -246,35 +253,6 @@ type HubConfig struct {
 	Offline *bool `koanf:"offline"`
 }
 
-// RouterConfig says how a rank is chosen and when one is left alone. The three
-// thresholds say when a rank counts as overloaded; one that is not set is not
-// checked, and a request is refused only when every rank is overloaded.
-type RouterConfig struct {
-	// Mode is round-robin, random, power-of-two, least-loaded or direct.
-	// Default round-robin.
-	Mode string `koanf:"mode"`
-	// Seed makes random choices repeatable. 0, the default, is a random seed.
-	Seed uint64 `koanf:"seed"`
-	// Inhibit is how long a worker is left alone after a failure, unless a probe
-	// succeeds earlier. Default 5s.
-	Inhibit time.Duration `koanf:"inhibit"`
-	// ProbeInterval is the time between health probes of a worker that is well.
-	// Default 5s.
-	ProbeInterval time.Duration `koanf:"probe_interval"`
-	// ActiveDecodeBlocksThreshold is a share of the rank's KV blocks, 0 to 1.
-	// Default not set.
-	ActiveDecodeBlocksThreshold *float64 `koanf:"active_decode_blocks_threshold"`
-	// ActivePrefillTokensThreshold is a number of prompt tokens that wait for
-	// their first output token. Default not set.
-	ActivePrefillTokensThreshold *uint64 `koanf:"active_prefill_tokens_threshold"`
-	// ActivePrefillTokensThresholdFrac is the same as a multiple of the rank's
-	// max_num_batched_tokens. Default not set.
-	ActivePrefillTokensThresholdFrac *float64 `koanf:"active_prefill_tokens_threshold_frac"`
-	// OverloadStatus is the HTTP status when every rank is overloaded: 503, 429
-	// or 529. Default 503.
-	OverloadStatus int `koanf:"overload_status"`
-}
-
 // LimitsConfig bounds what clients can take.
 type LimitsConfig struct {
 	// BodyBytes is the largest request body. Default 45MiB.
@@ -312,6 +290,10 @@ type KeyConfig struct {
 	// Tenant keeps the cache of this key's requests apart from others', whatever
 	// a request says. Default none.
 	Tenant string `koanf:"tenant"`
+	// PreferSensitivity goes by the latency_sensitivity of a request that has a
+	// priority as well, for clients that count priority downwards, so that their
+	// most urgent requests have the lowest. Default false.
+	PreferSensitivity bool `koanf:"prefer_latency_sensitivity"`
 }
 
 // ErrorsConfig says what error bodies look like.
@@ -446,12 +428,7 @@ func DefaultConfig() Config {
 			ClipMaxNewTokens:         4096,
 			ScheduleConservativeness: 1,
 		},
-		Router: RouterConfig{
-			Mode:           "round-robin",
-			Inhibit:        5 * time.Second,
-			ProbeInterval:  5 * time.Second,
-			OverloadStatus: 503,
-		},
+		Router: defaultRouter(),
 		Limits: LimitsConfig{
 			BodyBytes:         45 << 20,
 			BodyBudgetBytes:   1 << 30,

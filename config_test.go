@@ -281,7 +281,7 @@ func TestValidate(t *testing.T) {
 
 		{"dynamo's spelling of a mode", func(c *Config) { c.Router.Mode = "round_robin" }, nil},
 		{"unknown mode", func(c *Config) { c.Router.Mode = "fastest" },
-			[]Problem{{"router.mode", `expected round-robin, random, power-of-two, least-loaded or direct, got "fastest"`}}},
+			[]Problem{{"router.mode", `expected kv, round-robin, random, power-of-two, least-loaded or direct, got "fastest"`}}},
 		{"thresholds at their limits", func(c *Config) {
 			c.Router.ActiveDecodeBlocksThreshold = new(1.0)
 			c.Router.ActivePrefillTokensThreshold = new(uint64(0))
@@ -365,20 +365,26 @@ func TestValidate(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			cfg := DefaultConfig()
-			tt.change(&cfg)
-			err := cfg.Validate()
-			var got []Problem
-			var invalid *ConfigError
-			if errors.As(err, &invalid) {
-				got = invalid.Problems
-			} else if err != nil {
-				t.Fatalf("Validate: %v, not a *ConfigError", err)
-			}
-			if d := cmp.Diff(tt.want, got); d != "" {
-				t.Errorf("problems (-want +got):\n%s", d)
-			}
+			checkProblems(t, tt.change, tt.want)
 		})
+	}
+}
+
+// checkProblems compares what Validate says about a changed default.
+func checkProblems(t *testing.T, change func(*Config), want []Problem) {
+	t.Helper()
+	cfg := DefaultConfig()
+	change(&cfg)
+	err := cfg.Validate()
+	var got []Problem
+	var invalid *ConfigError
+	if errors.As(err, &invalid) {
+		got = invalid.Problems
+	} else if err != nil {
+		t.Fatalf("Validate: %v, not a *ConfigError", err)
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("problems (-want +got):\n%s", d)
 	}
 }
 
@@ -419,6 +425,10 @@ func TestWarnings(t *testing.T) {
 		{"simulation that nobody runs", func(c *Config) { c.Sim.TotalKVBlocks, c.Sim.Adapters, c.Sim.Speedup = 1024, []string{}, 0 },
 			[]string{"sim.speedup, sim.total_kv_blocks: no effect without simulated engines, whose number is sim.engines or --sim"}},
 		{"simulation", func(c *Config) { c.Sim.Engines, c.Sim.TotalKVBlocks = 1, 1024 }, nil},
+		{"threshold beside classes", func(c *Config) {
+			c.Router.Queue = twoClasses()
+			c.Router.Queue.Threshold = new(1.0)
+		}, []string{"router.queue.threshold: no effect beside router.queue.policy_classes, which have their own"}},
 		{"text of a trace", func(c *Config) { c.Trace.Text, c.Trace.Out = true, "trace.jsonl" }, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -459,13 +469,9 @@ func TestConfigKeys(t *testing.T) {
 // TestConfigIsDocumented holds every setting to a comment that states its default
 // or that it is required; sections have theirs inside.
 func TestConfigIsDocumented(t *testing.T) {
-	src, err := parser.ParseFile(token.NewFileSet(), "config.go", nil, parser.ParseComments)
-	if err != nil {
-		t.Fatal(err)
-	}
 	stated := regexp.MustCompile(`(?i)default|required`)
 	checked := 0
-	ast.Inspect(src, func(n ast.Node) bool {
+	check := func(n ast.Node) bool {
 		spec, ok := n.(*ast.TypeSpec)
 		if !ok {
 			return true
@@ -485,8 +491,15 @@ func TestConfigIsDocumented(t *testing.T) {
 			checked++
 		}
 		return true
-	})
-	if checked < 50 {
+	}
+	for _, name := range []string{"config.go", "config_router.go"} {
+		src, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(src, check)
+	}
+	if checked < 150 {
 		t.Errorf("checked %d fields; the configuration has more", checked)
 	}
 }

@@ -46,6 +46,7 @@ func (s *Server) addSims() error {
 }
 
 func (s *Server) addSim(cfg simserver.Config) error {
+	cfg.Events = func(b *kv.Batch) { _ = s.router.Apply(b) } // it never fails
 	server, err := simserver.New(cfg)
 	if err != nil {
 		return fmt.Errorf("sim: %w", err)
@@ -58,7 +59,7 @@ func (s *Server) addSim(cfg simserver.Config) error {
 	if err != nil {
 		return err
 	}
-	return s.router.Add(router.Spec{ID: cfg.Worker, Name: name, Engine: engine})
+	return s.router.Add(router.Spec{ID: cfg.Worker, Name: name, Engine: engine, Events: true})
 }
 
 // server returns the configuration of one such engine. It reads the profile if

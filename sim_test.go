@@ -20,6 +20,7 @@ import (
 	"github.com/stator-ai/stator/internal/simserver"
 	"github.com/stator-ai/stator/internal/tokenize"
 	"github.com/stator-ai/stator/internal/tokenize/qwen3"
+	"github.com/stator-ai/stator/nvext"
 )
 
 // inMemory runs a server with simulated engines, on pipes instead of sockets, so
@@ -60,6 +61,8 @@ type said struct {
 	tokens int
 	prompt int
 	cached int // -1 when the engine did not say
+
+	routing *nvext.Routing // if it was asked for
 }
 
 // chat streams the answer to messages and measures.
@@ -100,12 +103,16 @@ func ask(t *testing.T, client *http.Client, request map[string]any) said {
 					Cached int `json:"cached_tokens"`
 				} `json:"prompt_tokens_details"`
 			}
+			NVExt struct{ Routing *nvext.Routing }
 		}
 		if err := json.Unmarshal([]byte(data), &chunk); err != nil {
 			t.Fatalf("%v in %s", err, data)
 		}
 		for _, c := range chunk.Choices {
 			out.text += c.Delta.Content
+		}
+		if r := chunk.NVExt.Routing; r != nil {
+			out.routing = r
 		}
 		if u := chunk.Usage; u != nil {
 			out.prompt, out.tokens = u.Prompt, u.Completion
@@ -140,8 +147,8 @@ func TestWarmPrefix(t *testing.T) {
 		}
 		cached := (warm.prompt - 1) / 16 * 16 // the last token is computed in any case
 		want := []said{
-			{cold.text, ttft(cold.prompt, 0), 8, cold.prompt, 0},
-			{cold.text, ttft(warm.prompt, cached), 8, cold.prompt, cached},
+			{text: cold.text, first: ttft(cold.prompt, 0), tokens: 8, prompt: cold.prompt},
+			{text: cold.text, first: ttft(warm.prompt, cached), tokens: 8, prompt: cold.prompt, cached: cached},
 		}
 		if diff := cmp.Diff(want, []said{cold, warm}, cmp.AllowUnexported(said{})); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)

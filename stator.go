@@ -76,6 +76,9 @@ type options struct {
 	log      *slog.Logger
 	version  string
 	progress func(file string, done, total int64)
+
+	selector     Selector
+	selectorName string
 }
 
 // WithLogger sends the log there instead of nowhere.
@@ -109,23 +112,15 @@ func New(cfg Config, opts ...Option) (*Server, error) {
 		Prefix:  cfg.Metrics.Prefix,
 		Buckets: cfg.Metrics.Buckets.buckets(),
 	})
-	mode, err := router.ParseMode(cfg.Router.Mode)
+	routing, err := cfg.Router.router()
 	if err != nil {
 		return nil, err
 	}
-	s.router = router.New(router.Config{
-		Mode: mode,
-		Thresholds: router.Thresholds{
-			DecodeBlocks:  cfg.Router.ActiveDecodeBlocksThreshold,
-			PrefillTokens: cfg.Router.ActivePrefillTokensThreshold,
-			PrefillFrac:   cfg.Router.ActivePrefillTokensThresholdFrac,
-		},
-		Inhibit:       cfg.Router.Inhibit,
-		ProbeInterval: cfg.Router.ProbeInterval,
-		Seed:          cfg.Router.Seed,
-		Log:           o.log,
-		Metrics:       s.metrics,
-	})
+	routing.Log, routing.Metrics = o.log, s.metrics
+	if o.selector != nil {
+		routing.Selector, routing.SelectorName = selection{o.selector}, o.selectorName
+	}
+	s.router = router.New(routing)
 	if s.tracing, err = newTracing(cfg.Tracing, o.version); err != nil {
 		return nil, err
 	}
@@ -152,7 +147,7 @@ func New(cfg Config, opts ...Option) (*Server, error) {
 		front.ErrorFormat = openai.FormatDynamo
 	}
 	for _, k := range cfg.Keys {
-		key := frontend.Key{Name: k.Name, Trusted: k.Trusted, Admin: k.Admin, Tenant: k.Tenant}
+		key := frontend.Key{Name: k.Name, Trusted: k.Trusted, Admin: k.Admin, Tenant: k.Tenant, PreferSensitivity: k.PreferSensitivity}
 		if _, err := hex.Decode(key.Hash[:], []byte(k.SHA256)); err != nil {
 			return nil, fmt.Errorf("keys: %s: %w", k.Name, err)
 		}
@@ -262,6 +257,7 @@ func (s *Server) addEngine(e EngineConfig) error {
 		BlockSize:        e.BlockSize,
 		TotalBlocks:      e.TotalKVBlocks,
 		MaxBatchedTokens: e.MaxNumBatchedTokens,
+		Taints:           e.allTaints(),
 	})
 }
 

@@ -13,7 +13,6 @@ import (
 
 	"github.com/stator-ai/stator/internal/engine/openaihttp"
 	"github.com/stator-ai/stator/internal/kv"
-	"github.com/stator-ai/stator/internal/router"
 )
 
 // ConfigError lists everything that is wrong with a configuration.
@@ -82,6 +81,9 @@ func (c *Config) Warnings() []string {
 	if c.Trace.Text && c.Trace.Out == "" {
 		out = append(out, "trace.text records nothing without trace.out")
 	}
+	if q := &c.Router.Queue; q.Threshold != nil && len(q.Classes) > 0 {
+		out = append(out, "router.queue.threshold: no effect beside router.queue.policy_classes, which have their own")
+	}
 	if keys := c.Sim.changed(); c.Sim.Engines == 0 && len(keys) > 0 {
 		out = append(out, strings.Join(keys, ", ")+": no effect without simulated engines, whose number is sim.engines or --sim")
 	}
@@ -146,6 +148,13 @@ func (v *validator) between(key string, got, low, high float64) {
 	}
 }
 
+// nonNegative also refuses NaN and infinity.
+func (v *validator) nonNegative(key string, got float64) {
+	if !(got >= 0 && !math.IsInf(got, 1)) {
+		v.add(key, "expected a number of at least 0, got %v", got)
+	}
+}
+
 func (v *validator) listeners(c *Config) {
 	v.address("listen", c.Listen)
 	if c.AdminListen != "" {
@@ -203,6 +212,7 @@ func (v *validator) engines(c *Config) {
 		v.intAtLeast(at+".block_size", e.BlockSize, 0)
 		v.intAtLeast(at+".total_kv_blocks", e.TotalKVBlocks, 0)
 		v.intAtLeast(at+".max_num_batched_tokens", e.MaxNumBatchedTokens, 0)
+		v.taints(at, &e)
 	}
 }
 
@@ -213,27 +223,6 @@ func redacted(raw string) string {
 		return "something else"
 	}
 	return strconv.Quote(u.Redacted())
-}
-
-func (v *validator) router(r *RouterConfig) {
-	if _, err := router.ParseMode(r.Mode); err != nil {
-		modes := make([]string, len(router.Modes))
-		for i, m := range router.Modes {
-			modes[i] = string(m)
-		}
-		v.add("router.mode", "expected %s, got %q", orList(modes), r.Mode)
-	}
-	v.positive("router.inhibit", r.Inhibit)
-	v.positive("router.probe_interval", r.ProbeInterval)
-	if t := r.ActiveDecodeBlocksThreshold; t != nil {
-		v.between("router.active_decode_blocks_threshold", *t, 0, 1)
-	}
-	if t := r.ActivePrefillTokensThresholdFrac; t != nil && !(*t >= 0 && !math.IsInf(*t, 1)) {
-		v.add("router.active_prefill_tokens_threshold_frac", "expected a number of at least 0, got %v", *t)
-	}
-	if s := r.OverloadStatus; s != 503 && s != 429 && s != 529 {
-		v.add("router.overload_status", "expected 503, 429 or 529, got %d", s)
-	}
 }
 
 func (v *validator) limits(l *LimitsConfig) {

@@ -34,7 +34,7 @@ var dynamoVariables = slices.Concat([]dynamoVariable{
 	{"DYN_HTTP_BACKEND_STREAM_TIMEOUT_SECS", "limits.engine_idle_timeout", parseSeconds},
 	{"DYN_HTTP_GRACEFUL_SHUTDOWN_TIMEOUT_SECS", "drain.timeout", parseSeconds},
 	{"DYN_METRICS_PREFIX", "metrics.prefix", nil},
-}, bucketVariables())
+}, routerVariables(), bucketVariables())
 
 // bucketVariables returns the names of the histogram settings: as documented and,
 // winning, as Dynamo's code reads them.

@@ -23,6 +23,7 @@ type file struct {
 	origins  origins        // where each key was set
 	problems []problem
 	merging  map[*yaml.Node]bool // the "<<" mappings being walked
+	refused  map[string]string   // why a key that is no setting is not taken, by its path
 }
 
 // problem is something wrong with the configuration and where it was said.
@@ -46,14 +47,21 @@ func (p problem) String() string {
 // and not in values.
 func parseFile(name string, data []byte) *file {
 	f := &file{name: name, origins: make(origins), merging: make(map[*yaml.Node]bool)}
+	f.parse(data, configType, "")
+	return f
+}
+
+// parse reads YAML whose root has the keys of the struct type t, which are below key
+// in the configuration.
+func (f *file) parse(data []byte, t reflect.Type, key string) {
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	var doc, more yaml.Node
 	switch err := dec.Decode(&doc); {
 	case errors.Is(err, io.EOF):
-		return f // nothing but comments
+		return // nothing but comments
 	case err != nil:
 		f.syntax(err)
-		return f
+		return
 	}
 	switch err := dec.Decode(&more); {
 	case err == nil:
@@ -61,10 +69,9 @@ func parseFile(name string, data []byte) *file {
 	case !errors.Is(err, io.EOF):
 		f.syntax(err)
 	}
-	if v, ok := f.walk(doc.Content[0], configType, ""); ok {
+	if v, ok := f.walk(doc.Content[0], t, key); ok {
 		f.values, _ = v.(map[string]any)
 	}
-	return f
 }
 
 func (f *file) at(line int) origin { return origin{f.name, line} }
@@ -126,6 +133,9 @@ func (f *file) walk(n *yaml.Node, t reflect.Type, key string) (any, bool) {
 			f.add(n.Line, key, "expected a mapping, got %s", kindOf(n))
 			return nil, false
 		}
+		if t.Elem().Kind() == reflect.String {
+			return f.texts(n, t.Elem(), key), true
+		}
 		v, err := freeValue(n, maxDepth)
 		if err != nil {
 			f.add(n.Line, key, "%s", err)
@@ -147,6 +157,31 @@ func (f *file) walk(n *yaml.Node, t reflect.Type, key string) (any, bool) {
 		return nil, false
 	}
 	return v, true
+}
+
+// texts returns a mapping from names that may be any to text. What it cannot use is
+// left out.
+func (f *file) texts(n *yaml.Node, t reflect.Type, path string) map[string]any {
+	m := make(map[string]any, len(n.Content)/2)
+	seen := make(map[string]int) // key to line
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		name := n.Content[i]
+		if name.Kind != yaml.ScalarNode || name.Tag == "!!merge" {
+			f.add(name.Line, path, "expected text for a key, got %s", kindOf(name))
+			continue
+		}
+		key := join(path, name.Value)
+		if first, again := seen[name.Value]; again {
+			f.add(name.Line, key, "set before, in line %d", first)
+			continue
+		}
+		seen[name.Value] = name.Line
+		f.origins[key] = f.at(name.Line)
+		if v, ok := f.walk(n.Content[i+1], t, key); ok {
+			m[name.Value] = v
+		}
+	}
+	return m
 }
 
 // maxDepth bounds the nesting of values that have no type of their own, so that an
@@ -224,7 +259,12 @@ func (f *file) mapping(n *yaml.Node, t reflect.Type, path string, m map[string]a
 		field, ok := fieldNamed(t, name.Value)
 		if !ok {
 			reason := "unknown key"
-			if near := nearest(t, path, name.Value); near != "" {
+			switch near := nearest(t, path, name.Value); {
+			case f.refused[key] != "":
+				reason = f.refused[key]
+			case near == key: // of the configuration, and this is another file
+				reason = "expected in the configuration file, not in this one"
+			case near != "":
 				reason += "; did you mean " + near + "?"
 			}
 			f.add(name.Line, key, "%s", reason)

@@ -15,8 +15,9 @@ import (
 
 // settings are the flags of a command that set a key of the configuration.
 type settings struct {
-	cmd   *cobra.Command
-	flags []*settingFlag
+	cmd     *cobra.Command
+	flags   []*settingFlag
+	refused []*refusedFlag // of the command, beside them
 }
 
 // settingFlag is the value of one such flag.
@@ -26,6 +27,7 @@ type settingFlag struct {
 	parse func(text string) (any, error)
 	text  string
 	value any
+	from  string // the flag that set it last, itself or its opposite; empty if none did
 }
 
 func (s *settingFlag) String() string { return s.text }
@@ -42,7 +44,7 @@ func (s *settingFlag) Type() string {
 func (s *settingFlag) Set(text string) error {
 	v, err := s.parse(text)
 	if err == nil {
-		s.text, s.value = text, v
+		s.text, s.value, s.from = text, v, "--"+s.flag.Name
 	}
 	return err
 }
@@ -67,6 +69,28 @@ func (s *settings) addParsed(name, key, usage string, parse func(string) (any, e
 	return f
 }
 
+// opposite declares --no-NAME beside the flag of a bool; help does not show it. Of the
+// two the one given last counts.
+func (f *settingFlag) opposite(cmd *cobra.Command) {
+	no := cmd.Flags().VarPF(&oppositeFlag{f}, "no-"+f.flag.Name, "", "")
+	no.Hidden, no.NoOptDefVal = true, "true"
+}
+
+// oppositeFlag is the value of the flag that takes a bool back.
+type oppositeFlag struct{ of *settingFlag }
+
+func (o *oppositeFlag) String() string { return "" }
+
+func (o *oppositeFlag) Type() string { return "bool" }
+
+func (o *oppositeFlag) Set(text string) error {
+	v, err := parseBool(text)
+	if err == nil {
+		o.of.value, o.of.from = !v, "--no-"+o.of.flag.Name
+	}
+	return err
+}
+
 // choices offers values to shell completion.
 func (f *settingFlag) choices(cmd *cobra.Command, values ...string) {
 	// The error is about a flag that does not exist.
@@ -77,8 +101,8 @@ func (f *settingFlag) choices(cmd *cobra.Command, values ...string) {
 func (s *settings) given() []assignment {
 	var out []assignment
 	for _, f := range s.flags {
-		if f.flag.Changed {
-			out = append(out, assignment{f.key, f.value, "--" + f.flag.Name})
+		if f.from != "" {
+			out = append(out, assignment{f.key, f.value, f.from})
 		}
 	}
 	return out

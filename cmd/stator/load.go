@@ -31,8 +31,26 @@ type source struct {
 // assignment sets one key.
 type assignment struct {
 	key   string
-	value any    // of the type of the setting, a port for "listen", or tokenizerRefs
+	value any    // of the type of the setting, or a port, tokenizerRefs, several, or policyFile
 	from  string // the flag or variable, for messages
+}
+
+// several are assignments that one flag or variable stands for.
+type several []assignment
+
+// expand replaces several by what it stands for.
+func expand(list []assignment) []assignment {
+	var out []assignment
+	for _, a := range list {
+		inner, ok := a.value.(several)
+		if !ok {
+			out = append(out, a)
+		}
+		for _, b := range inner {
+			out = append(out, assignment{b.key, b.value, a.from})
+		}
+	}
+	return out
 }
 
 // port changes the port of an address and leaves the host.
@@ -74,12 +92,22 @@ func load(src source) (stator.Config, error) {
 			return cfg, fmt.Errorf("configuration: %w", err)
 		}
 	}
-	for _, a := range slices.Concat(src.dynamo, environment(src.getenv), src.flags) {
+	for _, a := range expand(slices.Concat(src.dynamo, environment(src.getenv), src.flags)) {
 		switch v := a.value.(type) {
 		case port:
 			a.value = v.of(k, cfg.Listen)
 		case tokenizerRefs:
 			if err := v.apply(k, from, a.from); err != nil {
+				return cfg, fmt.Errorf("configuration: %s: %w", a.from, err)
+			}
+			continue
+		case policyFile:
+			f, err := v.read()
+			if err != nil {
+				return cfg, fmt.Errorf("configuration: %s: %w", a.from, err)
+			}
+			problems = append(problems, f.problems...)
+			if err := v.apply(k, from, f); err != nil {
 				return cfg, fmt.Errorf("configuration: %s: %w", a.from, err)
 			}
 			continue
@@ -101,8 +129,13 @@ func load(src source) (stator.Config, error) {
 		}
 	}
 	if problems != nil {
-		// In the order of the file; what was said elsewhere first.
-		slices.SortStableFunc(problems, func(a, b problem) int { return cmp.Compare(a.where.line, b.where.line) })
+		// In the order of each file; what was said elsewhere first.
+		slices.SortStableFunc(problems, func(a, b problem) int {
+			if a.where.line == 0 || b.where.line == 0 {
+				return cmp.Compare(a.where.line, b.where.line)
+			}
+			return cmp.Or(cmp.Compare(a.where.source, b.where.source), cmp.Compare(a.where.line, b.where.line))
+		})
 		return cfg, &configError{problems}
 	}
 	return cfg, nil

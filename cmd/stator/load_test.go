@@ -172,6 +172,10 @@ func fill(t *testing.T, v reflect.Value, n *int) {
 		fill(t, v.Index(0), n)
 		fill(t, v.Index(1), n)
 	case reflect.Map:
+		if v.Type().Elem().Kind() == reflect.String {
+			v.Set(reflect.ValueOf(map[string]string{"zone": "true", "a.b": "007", "null": "x: y"}))
+			return
+		}
 		v.Set(reflect.ValueOf(map[string]any{"a": true, "true": "true", "b": []any{1, 1.5, nil}, "c": map[string]any{"d": "2024-07-26"}}))
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
@@ -260,6 +264,8 @@ func FuzzParseFile(f *testing.F) {
 		"sim: {adapters: [a, 7], ttft: 1s}", "sim: {adapters: [true, {a: b}, ~]}",
 		"models: [{name: a, tokenizer: x, cache: 0, chat_template_kwargs: {a: 1e3, b: [~, 2024-07-26], 3: {c: .inf}}}]",
 		"models: [{chat_template_kwargs: &k {k: *k}}]", "models: [{chat_template_kwargs: {}}, {chat_template_kwargs: {a: 0x1F, b: !x 1}}]",
+		"engines: [{taints: [a, b], topology: {zone: west, a.b: 7}}, {topology: {}}]", "engines: [{topology: {a: ~, <<: {b: c}}}]",
+		"router: {cost: {temperature: 1e-3}, kv: {ttl: 90s}, queue: {threshold: ~, policy_classes: [{name: a, quantum: 3, prefill_busy_threshold: 0}]}}",
 		"limits: {body_bytes: 0x10, max_inflight: 1_000}", "listen: !!binary aGk=", "{<<: 3}", "listen: \xff",
 	} {
 		f.Add([]byte(s))
@@ -316,8 +322,23 @@ func normal(cfg stator.Config) stator.Config {
 	if len(cfg.Models) == 0 {
 		cfg.Models = nil
 	}
+	cfg.Engines = slices.Clone(cfg.Engines)
+	for i, e := range cfg.Engines {
+		if len(e.Taints) == 0 {
+			cfg.Engines[i].Taints = nil
+		}
+		if len(e.Topology) == 0 {
+			cfg.Engines[i].Topology = nil
+		}
+	}
 	if len(cfg.Engines) == 0 {
 		cfg.Engines = nil
+	}
+	if q := &cfg.Router.Queue; len(q.Buckets) == 0 {
+		q.Buckets = nil
+	}
+	if q := &cfg.Router.Queue; len(q.Classes) == 0 {
+		q.Classes = nil
 	}
 	if len(cfg.Sim.Adapters) == 0 {
 		cfg.Sim.Adapters = nil
@@ -389,7 +410,11 @@ func TestDynamoVariablesFit(t *testing.T) {
 		if typ.Kind() == reflect.Pointer {
 			typ = typ.Elem()
 		}
-		if _, ok := got.(port); !ok && reflect.TypeOf(got) != typ {
+		switch got.(type) {
+		case port, several, policyFile:
+			continue
+		}
+		if reflect.TypeOf(got) != typ {
 			t.Errorf("%s=1: a %T for %s, which is a %s", v.name, got, v.key, typ)
 		}
 	}

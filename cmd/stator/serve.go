@@ -31,9 +31,10 @@ func serveCommand() *cobra.Command {
 
 Settings come from the file, then the environment (STATOR_LISTEN,
 STATOR_ADMIN_LISTEN, STATOR_API_KEY, STATOR_ENGINE_API_KEY), then flags; the
-last one wins. The file knows more settings than there are flags. Tokenizers are
-downloaded as HF_TOKEN, HF_HOME and the other variables of Hugging Face's
-libraries say.
+last one wins. The file knows more settings than there are flags; the router flags
+of NVIDIA Dynamo that are not listed here (--router-ttl-secs, …) are understood as
+well. Tokenizers are downloaded as HF_TOKEN, HF_HOME and the other variables of
+Hugging Face's libraries say.
 
 The first SIGINT or SIGTERM lets running requests end, the second does not.`,
 		Example: `  stator serve --sim 4
@@ -60,8 +61,7 @@ The first SIGINT or SIGTERM lets running requests end, the second does not.`,
 	s.add("admin-listen", "admin_listen", "`HOST:PORT` of the admin routes, if not on the API's")
 	s.add("tls-cert", "tls.cert", "`FILE` with the certificate chain, PEM")
 	s.add("tls-key", "tls.key", "`FILE` with the private key, PEM")
-	s.add("router-mode", "router.mode", "`MODE`: round-robin, random, power-of-two, least-loaded or direct").
-		choices(cmd, "round-robin", "random", "power-of-two", "least-loaded", "direct")
+	s.addRouter()
 	s.add("active-decode-blocks-threshold", "router.active_decode_blocks_threshold",
 		"a rank is busy above this `SHARE` of its KV blocks; None for no check")
 	s.add("active-prefill-tokens-threshold", "router.active_prefill_tokens_threshold",
@@ -94,11 +94,14 @@ The first SIGINT or SIGTERM lets running requests end, the second does not.`,
 	s.add("sim-ranks", "sim.ranks", "`NUMBER` of data-parallel ranks of a simulated engine")
 	s.add("sim-virtual-time", "sim.virtual_time", "simulate by nvext.request_timestamp_ms and POST /sim/drain instead of the wall clock")
 	fs.BoolVar(&dynamo, "dynamo-env", false, "also read the DYN_* variables that have a counterpart")
-	alias(fs, map[string]string{"tls-cert-path": "tls-cert", "tls-key-path": "tls-key"})
+	alias(fs, dynamoAliases)
 
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if fs.Changed("listen") && fs.Changed("http-port") {
 			return &usageError{err: errors.New("--http-port: expected without --listen"), hint: true}
+		}
+		if err := s.refusal(); err != nil {
+			return &usageError{err: err}
 		}
 		stderr := cmd.ErrOrStderr()
 		src := source{file: path, getenv: os.Getenv, flags: slices.Concat(engines.assignment(), tokenizers.assignment(), s.given())}

@@ -85,10 +85,7 @@ func parseValue(t reflect.Type, text string) (any, error) {
 	case reflect.String:
 		return text, nil
 	case reflect.Bool:
-		if text != "true" && text != "false" {
-			return nil, fmt.Errorf("expected true or false, got %q", text)
-		}
-		return text == "true", nil
+		return parseBool(text)
 	case reflect.Int:
 		n, err := strconv.Atoi(text)
 		if err != nil {
@@ -116,6 +113,13 @@ func parseValue(t reflect.Type, text string) (any, error) {
 	default:
 		panic("no scalar: " + t.String())
 	}
+}
+
+func parseBool(text string) (bool, error) {
+	if text != "true" && text != "false" {
+		return false, fmt.Errorf("expected true or false, got %q", text)
+	}
+	return text == "true", nil
 }
 
 // formatValue returns the text of a scalar setting; parseValue reads it back.
