@@ -26,6 +26,8 @@
 //	index  which worker holds which KV-cache blocks: events and lookups of
 //	       simulated engines under load, against maps behind a lock and a radix tree
 //	       with a lock per node; memory, long lookups, lookups while a rank is removed
+//	decide choosing a rank for a prompt and booking it, against hashing the prompt
+//	       and against maps of blocks; allocations, decisions amid events
 //
 // Machines are noisy, so a ratio decides where there is one: both sides take turns
 // under the same load with the same number of requests, and the median over the
@@ -68,6 +70,14 @@
 //	memory per block held, 16 workers, blocks of 16               38.3 B                       ≤ 64 B  ok
 //	lookup while a rank of 1 M blocks is removed, p99             20.1 µs                      ≤ 5 ms  ok
 //	lookup of 8192 blocks over 64 ranks, to hashing     158.6 µs  19.1 µs    0.11   0.11–0.20  ≤ 0.5×  ok
+//
+// and of decisions, with other work on both cores:
+//
+//	what                                                         baseline   stator    ratio  range      target
+//	hashing and deciding, 131072 tokens × 64 ranks, to hashing   163.5 µs   235.2 µs  1.43   1.36–1.48  ≤ 1.5×     ok
+//	hashing and deciding, 131072 tokens × 64 ranks, over maps    5471.1 µs  277.6 µs  19.6   16.0–20.3  ≥ 10×      ok
+//	decisions a second and core, 1024 tokens × 64 ranks                     94 k/s                      ≥ 100 k/s  over
+//	decision amid events, 1024 tokens × 64 ranks, p50            8.3 µs     9.1 µs    1.31   1.02–1.65  ≤ 1.5×     ok
 //
 // The exit code is 1 when a target is missed and 2 when something could not be
 // measured.
@@ -114,6 +124,7 @@ var measurements = []struct {
 	{"replay", measureReplay},
 	{"tokenize", measureTokenize},
 	{"index", measureIndex},
+	{"decide", measureDecide},
 }
 
 var errOver = errors.New("over target")
