@@ -217,19 +217,36 @@ func (p *jsonParser) number() (Value, error) {
 func (p *jsonParser) string() (Value, error) {
 	p.pos++
 	start := p.pos
-	for p.pos < len(p.s) {
-		switch c := p.s[p.pos]; {
-		case c == '"':
-			p.pos++
-			return p.s[start : p.pos-1], nil
-		case c == '\\':
-			return p.escapedString(start)
-		case c < ' ':
-			return nil, p.fail("control character in a string")
-		}
+	p.pos = plain(p.s, p.pos)
+	switch {
+	case p.pos == len(p.s):
+		return nil, p.fail("string without an end")
+	case p.s[p.pos] == '"':
 		p.pos++
+		return p.s[start : p.pos-1], nil
+	case p.s[p.pos] == '\\':
+		return p.escapedString(start)
+	default:
+		return nil, p.fail("control character in a string")
 	}
-	return nil, p.fail("string without an end")
+}
+
+// plain returns where the first byte from i on is that does not stand for itself in a
+// string, or the end of s. Prompts are long, so it looks at eight bytes at a time.
+func plain(s string, i int) int {
+	const ones, highs = 0x0101010101010101, 0x8080808080808080
+	for ; i+8 <= len(s); i += 8 {
+		w := uint64(s[i]) | uint64(s[i+1])<<8 | uint64(s[i+2])<<16 | uint64(s[i+3])<<24 |
+			uint64(s[i+4])<<32 | uint64(s[i+5])<<40 | uint64(s[i+6])<<48 | uint64(s[i+7])<<56
+		quote, escape := w^ones*'"', w^ones*'\\'
+		if ((w-ones*' ')&^w|(quote-ones)&^quote|(escape-ones)&^escape)&highs != 0 {
+			break
+		}
+	}
+	for i < len(s) && s[i] >= ' ' && s[i] != '"' && s[i] != '\\' {
+		i++
+	}
+	return i
 }
 
 // escapedString reads the rest of a string from its first escape.
@@ -244,8 +261,9 @@ func (p *jsonParser) escapedString(start int) (Value, error) {
 		case c < ' ':
 			return nil, p.fail("control character in a string")
 		case c != '\\':
-			buf = append(buf, c)
-			p.pos++
+			end := plain(p.s, p.pos)
+			buf = append(buf, p.s[p.pos:end]...)
+			p.pos = end
 			continue
 		}
 		p.pos++
