@@ -686,6 +686,23 @@ func TestOtherModesKnowNothingOfCaches(t *testing.T) {
 	}
 }
 
+// TestAnswersAreCountedOnce, however often a request is said to be done.
+func TestAnswersAreCountedOnce(t *testing.T) {
+	r, m := crew(t, Config{}, Spec{})
+	p := mustPlace(t, r, ask(m, tokensOf(1, 40)))
+	p.FirstToken()
+	p.Output(30)
+	for _, o := range []Outcome{Completed, Broken, Unreachable} {
+		p.Done(o)
+	}
+	if got := sum(t, r.cfg.Metrics, "dynamo_component_router_output_sequence_tokens"); got != 30 {
+		t.Errorf("%v tokens were generated, want 30", got)
+	}
+	if _, err := r.Place(t.Context(), ask(m, tokensOf(1, 40))); err != nil {
+		t.Errorf("a second end inhibited the worker: %v", err)
+	}
+}
+
 // TestPlaceAllocatesNothing where nobody asks for an explanation.
 func TestPlaceAllocatesNothing(t *testing.T) {
 	if raceEnabled {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -105,8 +106,7 @@ func TestLeaseEnds(t *testing.T) {
 
 // TestLeaseEndsAsItIsRenewed: either it is there and stays for a lease, or it is not.
 func TestLeaseEndsAsItIsRenewed(t *testing.T) {
-	renewed, ended := 0, 0
-	for range 300 {
+	for range 60 {
 		synctest.Test(t, func(t *testing.T) {
 			r, m := crew(t, Config{}, Spec{})
 			reserve(t, r, m, "a", time.Second)
@@ -119,10 +119,7 @@ func TestLeaseEndsAsItIsRenewed(t *testing.T) {
 			synctest.Wait()
 			want := load{}
 			if err == nil {
-				renewed++
 				want = load{inflight: 1, activeBlocks: 62}
-			} else {
-				ended++
 			}
 			if got := loads(m); got != want {
 				t.Errorf("renewal said %v and left %+v", err, got)
@@ -132,7 +129,6 @@ func TestLeaseEndsAsItIsRenewed(t *testing.T) {
 			idle(t, r, m)
 		})
 	}
-	t.Logf("%d renewed, %d ended", renewed, ended)
 }
 
 func TestReleaseWhileWaiting(t *testing.T) {
@@ -257,13 +253,11 @@ func TestLeasesConcurrently(t *testing.T) {
 		for i := range 10 {
 			r.Release("m", fmt.Sprint(i))
 		}
-	}
-	for i := range 10 {
-		r.Release("m", fmt.Sprint(i))
+		runtime.Gosched()
 	}
 	r.leases.end()
 	for deadline := time.Now().Add(10 * time.Second); loads(m) != (load{}) && time.Now().Before(deadline); {
-		// leases that end in this very moment
+		runtime.Gosched() // some leases end in this very moment
 	}
 	idle(t, r, m)
 }

@@ -471,8 +471,8 @@ func (w *world) step(queue bool) string {
 // booked with a plain model. In the end nothing is.
 func TestLifecycle(t *testing.T) {
 	steps := 4000
-	if testing.Short() {
-		steps = 500
+	if testing.Short() || raceEnabled {
+		steps = 800
 	}
 	for _, queue := range []bool{false, true} {
 		for seed := range uint64(3) {

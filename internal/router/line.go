@@ -56,12 +56,8 @@ func (l *line) gate(c *choice, call func(*Placement, error)) (*waiter, error) {
 	if blocked := c.gather(); len(c.dec.Candidates) == 0 {
 		return nil, c.refuse(blocked)
 	}
-	size := l.pool.blockSize()
-	tokens := c.tokens()
-	cached := min(c.best*size, tokens)
-	c.class = l.queue.Classify(c.q.Class, tokens-cached)
-	class := &l.queue.Classes()[c.class]
-	if !class.Waits() || l.queue.Waiting(c.class).Requests == 0 && l.free(c.q, class) {
+	cached, waits := l.classify(c)
+	if !waits {
 		return nil, nil
 	}
 	if l.pool.router.ctx.Err() != nil {
@@ -75,7 +71,7 @@ func (l *line) gate(c *choice, call func(*Placement, error)) (*waiter, error) {
 		Arrived:      c.now.Sub(l.pool.router.began),
 		Jump:         c.q.Jump,
 		Tier:         c.q.Tier,
-		PromptTokens: tokens,
+		PromptTokens: c.tokens(),
 		CachedTokens: cached,
 		Tenant:       c.q.Tenant,
 		Lane:         lane(c.q),
@@ -91,6 +87,16 @@ func (l *line) gate(c *choice, call func(*Placement, error)) (*waiter, error) {
 	l.show(c.class)
 	l.arm()
 	return w, nil
+}
+
+// classify finds the class of c, which has gathered, and returns how much of its prompt
+// is in a cache and whether it has to wait.
+func (l *line) classify(c *choice) (cached int, waits bool) {
+	tokens := c.tokens()
+	cached = min(c.best*l.pool.blockSize(), tokens)
+	c.class = l.queue.Classify(c.q.Class, tokens-cached)
+	class := &l.queue.Classes()[c.class]
+	return cached, class.Waits() && (l.queue.Waiting(c.class).Requests > 0 || !l.free(c.q, class))
 }
 
 func rejection(k sched.LimitKind) metrics.QueueLimit {

@@ -340,7 +340,6 @@ func TestClientLeavesTheLine(t *testing.T) {
 // TestClientLeavesWhenItIsItsTurn: whichever comes first, nothing stays booked.
 func TestClientLeavesWhenItIsItsTurn(t *testing.T) {
 	r, m := crew(t, Config{Queue: queueOf(100)}, Spec{}, Spec{})
-	placed := 0
 	for i := range 2000 {
 		a := mustPlace(t, r, &Request{Model: m, PromptTokens: 1000})
 		b := mustPlace(t, r, &Request{Model: m, PromptTokens: 1000})
@@ -351,7 +350,6 @@ func TestClientLeavesWhenItIsItsTurn(t *testing.T) {
 			close(parked)
 			p, err := r.Place(ctx, &Request{Model: m, PromptTokens: 1000})
 			if err == nil {
-				placed++
 				p.Done(Completed)
 			} else if !errors.Is(err, context.Canceled) {
 				t.Error(err)
@@ -367,9 +365,6 @@ func TestClientLeavesWhenItIsItsTurn(t *testing.T) {
 		a.Done(Completed)
 		b.Done(Cancelled)
 		cancel()
-	}
-	if placed == 0 || placed == 2000 {
-		t.Logf("%d of 2000 were placed: the race was never close", placed)
 	}
 	idle(t, r, m)
 }
@@ -555,6 +550,36 @@ func TestPinsBlockNobody(t *testing.T) {
 		}
 		idle(t, r, m)
 	})
+}
+
+// TestNobodyWaitsWhileAnotherPoolHasRoom, however good the busy one would be.
+func TestNobodyWaitsWhileAnotherPoolHasRoom(t *testing.T) {
+	for _, mode := range []Mode{KV, RoundRobin, LeastLoaded} {
+		synctest.Test(t, func(t *testing.T) {
+			r, m := crew(t, Config{Mode: mode, Queue: queueOf(100)}, Spec{Events: true}, Spec{Events: true, BlockSize: 32})
+			prompt := tokensOf(1, 320)
+			store(t, r, 1, 0, kv.Device, prompt, 0, 20)
+			a := mustPlace(t, r, &Request{Model: m, PromptTokens: 110, Pinned: true, Pin: 1})
+			b := waitFor(t, r, ask(m, prompt)).placed(t)
+			if workerOf(b) != 2 {
+				t.Errorf("%s: placed on %d", mode, workerOf(b))
+			}
+			if c, err := Rerun(b.Routing); err != nil || c.WorkerID != 2 {
+				t.Errorf("%s: Rerun = %d, %v", mode, c.WorkerID, err)
+			}
+			w := waitFor(t, r, ask(m, prompt)) // now both are busy
+			w.still(t)
+			a.Done(Completed)
+			b.Done(Completed)
+			synctest.Wait()
+			p := w.placed(t)
+			if c, err := Rerun(p.Routing); err != nil || kv.WorkerID(c.WorkerID) != workerOf(p) {
+				t.Errorf("%s: Rerun = %d, %v, want %d", mode, c.WorkerID, err, workerOf(p))
+			}
+			p.Done(Completed)
+			idle(t, r, m)
+		})
+	}
 }
 
 // TestTenThousandWait: half of them give up, the others get their turn.

@@ -215,22 +215,28 @@ func (p *pool) hasLocked(w kv.WorkerID, name string) bool {
 	return slices.ContainsFunc(p.slots, func(s *slot) bool { return s.target.Worker == w && s.serves(name) })
 }
 
-// standing returns what p could do for q now.
-func (p *pool) standing(now time.Time, q *Request) nvext.Pool {
-	out := nvext.Pool{BlockSize: p.key.blockSize}
-	if p.router.cfg.Mode == KV {
+// standing returns what p could do for q now, and whether q would have to wait.
+func (p *pool) standing(now time.Time, q *Request) (out nvext.Pool, waits bool) {
+	out.BlockSize = p.key.blockSize
+	if p.router.cfg.Mode == KV || p.line != nil {
 		c := newChoice(p, now, q, decision{})
 		defer c.free()
 		c.look()
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		c.gather()
-		if out.Eligible = len(c.dec.Candidates); out.Eligible > 0 {
+		if out.Eligible = len(c.dec.Candidates); out.Eligible == 0 {
+			return out, false
+		}
+		out.Inflight = c.leastRequests()
+		if p.router.cfg.Mode == KV {
 			c.score()
-			out.Inflight = c.leastRequests()
 			out.CostTokens = nvext.Float(c.leastScore() * float64(p.blockSize()))
 		}
-		return out
+		if p.line != nil {
+			_, waits = p.line.classify(c)
+		}
+		return out, waits
 	}
 	th := q.Model.thresholds.Load()
 	p.mu.Lock()
@@ -243,7 +249,7 @@ func (p *pool) standing(now time.Time, q *Request) nvext.Pool {
 			out.Eligible++
 		}
 	}
-	return out
+	return out, false
 }
 
 // admit returns the slot of a worker's rank, entered in its place if it is new,
@@ -256,7 +262,7 @@ func (p *pool) admit(w *worker, rank uint32, m *engine.Model, adapters []engine.
 		return cmp.Or(cmp.Compare(s.target.Worker, t.Worker), cmp.Compare(s.target.Rank, t.Rank))
 	})
 	if !found {
-		s := &slot{worker: w, target: target, seat: p.ledger.Join(), trust: 1}
+		s := &slot{worker: w, target: target, seat: p.ledger.Join()}
 		p.slots = slices.Insert(p.slots, at, s)
 		s.held = p.told.Held(s.source())
 		if !p.tells(s) {
@@ -266,7 +272,7 @@ func (p *pool) admit(w *worker, rank uint32, m *engine.Model, adapters []engine.
 	s := p.slots[at]
 	s.model, s.adapters, s.gauges = *m, adapters, gauges
 	s.truth = p.router.cfg.Metrics.Truth(p.key.model, uint64(w.ID))
-	s.totalBlocks, s.maxBatched = m.TotalBlocks, m.MaxBatchedTokens
+	s.totalBlocks, s.maxBatched, s.trust = m.TotalBlocks, m.MaxBatchedTokens, 1
 	// Whatever it was sent, it has come with an empty cache; one that tells says so
 	// itself.
 	p.sent.ClearRank(s.source())

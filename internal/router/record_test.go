@@ -196,7 +196,11 @@ func TestExplained(t *testing.T) {
 			}
 			c := newChaos(t, cfg, 3, row.workers, row.sizes...)
 			tied, states := 0, map[nvext.State]int{}
-			for made := 0; made < 600; {
+			decisions := 600
+			if raceEnabled {
+				decisions = 150
+			}
+			for made := 0; made < decisions; {
 				c.disturb()
 				q := c.request()
 				q.ID = fmt.Sprint("id-", made)

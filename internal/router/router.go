@@ -180,8 +180,16 @@ func (r *Router) place(q *Request, call func(*Placement, error)) (*Placement, *w
 		return pools[0].place(now, q, d, call)
 	}
 	d.pools = make([]nvext.Pool, len(pools))
+	ready := false // some pool can take it at once
+	waits := make([]bool, len(pools))
 	for i, p := range pools {
-		d.pools[i] = p.standing(now, q)
+		d.pools[i], waits[i] = p.standing(now, q)
+		ready = ready || d.pools[i].Eligible > 0 && !waits[i]
+	}
+	for i := range pools {
+		if ready && waits[i] {
+			d.pools[i].Eligible = 0
+		}
 	}
 	// A pool that turns the request away, because things have changed since, has
 	// nothing to offer, and the choice is made anew as if that had been known.
