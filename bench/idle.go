@@ -46,7 +46,7 @@ func measureIdle(ctx context.Context, o options, r *report) error {
 	if err != nil {
 		return err
 	}
-	server, err := startStator(ctx, o, engine.addr)
+	server, err := startStator(ctx, "stator", o, engine.addr, "kv")
 	if err != nil {
 		return err
 	}

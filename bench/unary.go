@@ -60,7 +60,9 @@ func measureUnary(ctx context.Context, o options, r *report) error {
 }
 
 // contenders starts what is compared in front of the engine at addr: the baseline
-// of the given kind, stator, and nginx where it is installed.
+// of the given kind, stator, stator once more with prompts that it tokenizes and looks
+// up, and nginx where it is installed. What stands beside the baseline is the relaying;
+// placement by tokens is work that no proxy does, and is shown for information.
 func contenders(ctx context.Context, o options, r *report, kind, addr string) (ps []*process, stop func(), err error) {
 	stop = func() {
 		for _, p := range ps {
@@ -75,7 +77,8 @@ func contenders(ctx context.Context, o options, r *report, kind, addr string) (p
 	name := map[string]string{kindReverse: "bare reverse proxy", kindCopy: "io.Copy proxy"}[kind]
 	for _, begin := range []func() (*process, error){
 		func() (*process, error) { return startProxy(ctx, name, kind, addr) },
-		func() (*process, error) { return startStator(ctx, o, addr) },
+		func() (*process, error) { return startStator(ctx, "stator", o, addr, "round-robin") },
+		func() (*process, error) { return startStator(ctx, "stator, mode kv", o, addr, "kv") },
 		func() (*process, error) { return startNginx(ctx, o.dir, addr) },
 	} {
 		p, err := begin()
@@ -91,9 +94,10 @@ func contenders(ctx context.Context, o options, r *report, kind, addr string) (p
 	return ps, stop, nil
 }
 
-// startStator runs stator in front of the engine at addr, with default settings.
-func startStator(ctx context.Context, o options, addr string) (*process, error) {
-	return start(ctx, "stator", o.stator, "serve", "--listen", "127.0.0.1:0", "--engine", "http://"+addr)
+// startStator runs stator in front of the engine at addr, with default settings but
+// for the router's mode.
+func startStator(ctx context.Context, name string, o options, addr, mode string) (*process, error) {
+	return start(ctx, name, o.stator, "serve", "--listen", "127.0.0.1:0", "--engine", "http://"+addr, "--router-mode", mode)
 }
 
 // measureDirect runs the load against the engine itself, for information.

@@ -65,13 +65,17 @@ func (c *call) promptText() []byte {
 	if !tools.Present() {
 		return c.req.Messages
 	}
-	n := len(tools) + len(c.req.Messages)
+	if len(tools) >= router.MaxText {
+		return tools
+	}
+	messages := c.req.Messages[:min(len(c.req.Messages), router.MaxText-len(tools))]
+	n := len(tools) + len(messages)
 	if !c.hold(int64(n)) {
 		return nil
 	}
 	c.held += int64(n)
 	text := append(make([]byte, 0, n), tools...)
-	return append(text, c.req.Messages...)
+	return append(text, messages...)
 }
 
 // metaPolicyClass is the key of the metadata header that names a policy class.

@@ -113,20 +113,15 @@ func (c *choice) hash() (blocks []kv.Block, text bool) {
 		c.own = kv.AppendBlocks(c.own[:0], q.HashSeed, q.Tokens, size)
 		return c.own, false
 	case len(q.Text) > 0 && !p.router.cfg.KV.NoText:
-		c.own = kv.AppendTextBlocks(c.own[:0], q.HashSeed, q.Text[:min(len(q.Text), maxText)], size*bytesPerToken)
+		c.own = kv.AppendTextBlocks(c.own[:0], q.HashSeed, q.Text[:min(len(q.Text), MaxText)], size*bytesPerToken)
 		return c.own, true
 	default:
 		return nil, false
 	}
 }
 
-const (
-	// bytesPerToken is how many bytes of text stand for a token.
-	bytesPerToken = 4
-	// maxText is how much of a text is looked at. Prompts that are equal so far belong
-	// together, whatever follows.
-	maxText = 64 << 10
-)
+// bytesPerToken is how many bytes of text stand for a token.
+const bytesPerToken = 4
 
 // expire forgets, from time to time, what was sent to ranks long ago.
 func (p *pool) expire(now time.Time) {

@@ -21,7 +21,7 @@ type Request struct {
 	Blocks    []kv.Block
 	BlockSize int
 	// Text stands in for the tokens of a prompt that has none: bytes that are equal
-	// as far as prompts are.
+	// as far as prompts are. No more than [MaxText] are looked at.
 	Text []byte
 	// ExpectedOutput is how many tokens the answer is expected to have; 0 = unknown.
 	ExpectedOutput int
@@ -57,6 +57,10 @@ type Request struct {
 	// must not be in use.
 	Into *Placement
 }
+
+// MaxText is how many bytes of a text are looked at. Prompts that are equal so far
+// belong together, whatever follows.
+const MaxText = 64 << 10
 
 // Override is what a request changes of the settings. Nil fields are as
 // configured.
