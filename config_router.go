@@ -145,7 +145,8 @@ type QueueConfig struct {
 	// once more when it goes; 0 is never. Default 10s.
 	RefreshAfter time.Duration `koanf:"refresh_after"`
 	// DefaultFamily is the policy family of requests that name none, or one that does
-	// not exist. Required with Classes.
+	// not exist. Required with Classes that have families; where none has, it is the
+	// name of a class, and may be left out if there is one alone, or one named default.
 	DefaultFamily string `koanf:"default_policy_family"`
 	// Buckets divide the requests of a family by how many tokens of their prompts are
 	// in no cache. None by default.

@@ -85,68 +85,46 @@ func TestValidateRouter(t *testing.T) {
 			{"router.queue.refresh_after", "expected at least 0s, got -1ns"},
 		}},
 		{"classes", func(r *RouterConfig) { r.Queue = twoClasses() }, nil},
-		{"classes beyond", func(r *RouterConfig) {
+		{"classes by name alone", func(r *RouterConfig) {
+			r.Queue = QueueConfig{Policy: "fcfs", Classes: []ClassConfig{{Name: "default", Quantum: 2}, {Name: "batch", Quantum: 1}}}
+		}, nil},
+		{"each setting of a class", func(r *RouterConfig) {
 			r.Queue = twoClasses()
-			r.Queue.Classes[0].Quantum, r.Queue.Classes[0].PrefillBusyThresholdFrac = 0, new(math.NaN())
-			r.Queue.Classes[1] = ClassConfig{Name: "chat-cold", PolicyFamily: "chat", CacheBucket: "cold", QueuePolicy: "sjf", Quantum: 1<<30 + 1,
-				PrefillBusyThreshold: new(-1), RequestQueueLimitPerWorker: new(-2), RawISLTokenQueueLimitPerWorker: new(-3), CachedTokenQueueLimitPerWorker: new(-4)}
+			r.Queue.Classes[1] = ClassConfig{PolicyFamily: "chat", CacheBucket: "cold", QueuePolicy: "sjf", Quantum: 1<<30 + 1,
+				PrefillBusyThreshold: new(-1), PrefillBusyThresholdFrac: new(math.NaN()),
+				RequestQueueLimitPerWorker: new(-2), RawISLTokenQueueLimitPerWorker: new(-3), CachedTokenQueueLimitPerWorker: new(-4)}
 		}, []Problem{
-			{"router.queue.policy_classes[0].quantum", "expected a number from 1 to 1073741824, got 0"},
-			{"router.queue.policy_classes[0].prefill_busy_threshold_frac", "expected a number of at least 0, got NaN"},
+			{"router.queue.policy_classes[1].name", "expected a name to tell the class by"},
 			{"router.queue.policy_classes[1].queue_policy", `expected fcfs, lcfs or wspt, got "sjf"`},
 			{"router.queue.policy_classes[1].quantum", "expected a number from 1 to 1073741824, got 1073741825"},
 			{"router.queue.policy_classes[1].prefill_busy_threshold", "expected at least 0, got -1"},
 			{"router.queue.policy_classes[1].request_queue_limit_per_worker", "expected at least 0, got -2"},
 			{"router.queue.policy_classes[1].raw_isl_token_queue_limit_per_worker", "expected at least 0, got -3"},
 			{"router.queue.policy_classes[1].cached_token_queue_limit_per_worker", "expected at least 0, got -4"},
+			{"router.queue.policy_classes[1].prefill_busy_threshold_frac", "expected a number of at least 0, got NaN"},
 		}},
-		{"buckets out of order", func(r *RouterConfig) {
+		{"classes that do not fit", func(r *RouterConfig) {
 			r.Queue = twoClasses()
-			r.Queue.Buckets = []BucketConfig{{1, "warm"}, {1, "cold"}, {9, "warm"}, {10, ""}}
+			r.Queue.DefaultFamily = "batch"
+			r.Queue.Buckets = append(r.Queue.Buckets, BucketConfig{4096, "warm"})
+			r.Queue.Classes[1].CacheBucket, r.Queue.Classes[2].CacheBucket = "hot%d", "cold"
+			r.Queue.Classes = append(r.Queue.Classes, ClassConfig{Name: "chat-cold", PolicyFamily: "chat", Quantum: 1})
 		}, []Problem{
-			{"router.queue.uncached_isl_buckets[0].min_tokens", "expected 0, where the first bucket begins, got 1"},
-			{"router.queue.uncached_isl_buckets[1].min_tokens", "expected more than 1, where the bucket before begins, got 1"},
-			{"router.queue.uncached_isl_buckets[2].bucket", `expected a name of its own, got "warm" again`},
-			{"router.queue.uncached_isl_buckets[3].bucket", "expected a name to tell the bucket by"},
-		}},
-		{"names of classes", func(r *RouterConfig) {
-			r.Queue = twoClasses()
-			r.Queue.Classes = append(r.Queue.Classes, ClassConfig{Name: "batch", Quantum: 1}, ClassConfig{Quantum: 1}, ClassConfig{Name: "chat", Quantum: 1})
-		}, []Problem{
-			{"router.queue.policy_classes[3].name", `expected a name of its own, but router.queue.policy_classes[2] is called "batch" too`},
-			{"router.queue.policy_classes[4].name", "expected a name to tell the class by"},
-			{"router.queue.policy_classes[5].name", `expected another name than a family's, got "chat"`},
-		}},
-		{"family without a bucket", func(r *RouterConfig) {
-			r.Queue = twoClasses()
-			r.Queue.Classes[0].CacheBucket, r.Queue.Classes[2].CacheBucket = "", "cold"
-		}, []Problem{
-			{"router.queue.policy_classes[0].cache_bucket", `expected one, because policy_family is "chat"`},
+			{"router.queue.uncached_isl_buckets[2].min_tokens", "expected more than 4096, where the bucket before begins, got 4096"},
+			{"router.queue.uncached_isl_buckets[2].bucket", `expected a name of its own, but router.queue.uncached_isl_buckets[0] is called "warm" too`},
 			{"router.queue.policy_classes[2].policy_family", `expected one, because cache_bucket is "cold"`},
+			{"router.queue.policy_classes[3].name", `expected a name of its own, but router.queue.policy_classes[1] is called "chat-cold" too`},
+			{"router.queue.policy_classes[3].cache_bucket", `expected one, because policy_family is "chat"`},
+			{"router.queue.policy_classes[1].cache_bucket", `expected a bucket of router.queue.uncached_isl_buckets, got "hot%d"`},
 		}},
-		{"bucket that is none", func(r *RouterConfig) {
-			r.Queue = twoClasses()
-			r.Queue.Classes[1].CacheBucket = "hot"
-		}, []Problem{{"router.queue.policy_classes[1].cache_bucket", `expected a bucket of router.queue.uncached_isl_buckets, got "hot"`}}},
-		{"a bucket twice and one not at all", func(r *RouterConfig) {
-			r.Queue = twoClasses()
-			r.Queue.Classes[1].CacheBucket = "warm"
-		}, []Problem{
-			{"router.queue.policy_classes[1].cache_bucket", `expected one class for each bucket of chat, but router.queue.policy_classes[0] has "warm" too`},
-			{"router.queue.policy_classes", "expected a class of family chat for each bucket, found none for cold"},
-		}},
-		{"no default family", func(r *RouterConfig) {
-			r.Queue = twoClasses()
-			r.Queue.DefaultFamily = ""
-		}, []Problem{{"router.queue.default_policy_family", "expected a family of router.queue.policy_classes, such as chat"}}},
 		{"default family that is none", func(r *RouterConfig) {
 			r.Queue = twoClasses()
 			r.Queue.DefaultFamily = "batch"
 		}, []Problem{{"router.queue.default_policy_family", `expected a family of router.queue.policy_classes, such as chat, got "batch"`}}},
-		{"no families", func(r *RouterConfig) {
+		{"policy of classes without their own", func(r *RouterConfig) {
 			r.Queue = twoClasses()
-			r.Queue.Classes = r.Queue.Classes[2:]
-		}, []Problem{{"router.queue.policy_classes", "expected one with a policy_family, for requests that name no class"}}},
+			r.Queue.Policy = "lifo"
+		}, []Problem{{"router.queue.policy", `expected fcfs, lcfs or wspt, got "lifo"`}}},
 		{"no classes", func(r *RouterConfig) {
 			r.Queue = twoClasses()
 			r.Queue.Classes = nil

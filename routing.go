@@ -70,12 +70,23 @@ func (c *QueueConfig) router() (*router.QueueConfig, error) {
 		return nil, nil
 	}
 	out := &router.QueueConfig{
-		QueueConfig: sched.QueueConfig{
-			DefaultFamily: c.DefaultFamily,
-			MaxJump:       max(c.MaxHeadStart, 1), // 0 is none worth mentioning
-		},
+		QueueConfig:  c.classes(),
 		MaxWait:      c.MaxWait,
 		RefreshAfter: orNever(c.RefreshAfter),
+	}
+	if len(out.Classes) == 0 {
+		out.Classes = []sched.Class{{Name: "default", Policy: sched.Policy(c.Policy), Quantum: 1, BusyFrac: c.Threshold}}
+	}
+	_, err := sched.NewQueue(out.QueueConfig)
+	return out, err
+}
+
+// classes returns the classes as they are configured, which may be none, and how
+// requests are told apart by them.
+func (c *QueueConfig) classes() sched.QueueConfig {
+	out := sched.QueueConfig{
+		DefaultFamily: c.DefaultFamily,
+		MaxJump:       max(c.MaxHeadStart, 1), // 0 is none worth mentioning
 	}
 	for _, b := range c.Buckets {
 		out.Buckets = append(out.Buckets, sched.Bucket{MinTokens: b.MinTokens, Name: b.Bucket})
@@ -85,18 +96,13 @@ func (c *QueueConfig) router() (*router.QueueConfig, error) {
 		if policy == "" {
 			policy = c.Policy
 		}
-		class := sched.Class{
+		out.Classes = append(out.Classes, sched.Class{
 			Name: k.Name, Family: k.PolicyFamily, Bucket: k.CacheBucket,
 			Policy: sched.Policy(policy), Quantum: k.Quantum,
 			BusyTokens: k.PrefillBusyThreshold, BusyFrac: k.PrefillBusyThresholdFrac,
 			MaxRequests: k.RequestQueueLimitPerWorker, MaxPromptTokens: k.RawISLTokenQueueLimitPerWorker,
 			MaxCachedTokens: k.CachedTokenQueueLimitPerWorker,
-		}
-		out.Classes = append(out.Classes, class)
+		})
 	}
-	if len(out.Classes) == 0 {
-		out.Classes = []sched.Class{{Name: "default", Policy: sched.Policy(c.Policy), Quantum: 1, BusyFrac: c.Threshold}}
-	}
-	_, err := sched.NewQueue(out.QueueConfig)
-	return out, err
+	return out
 }

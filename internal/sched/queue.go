@@ -202,6 +202,16 @@ func (q *Queue) Remove(w *Waiter) bool {
 // Len returns how many wait.
 func (q *Queue) Len() int { return q.waiting }
 
+// Lanes returns in how many lanes somebody waits. One that stands in several classes
+// counts once for each.
+func (q *Queue) Lanes() int {
+	n := 0
+	for i := range q.classes {
+		n += len(q.classes[i].lanes)
+	}
+	return n
+}
+
 // Waiting is what waits in a class.
 type Waiting struct{ Requests, PromptTokens, CachedTokens int }
 

@@ -3,9 +3,10 @@ package sched
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
-	"strconv"
+	"strings"
 	"time"
 )
 
@@ -70,9 +71,9 @@ type QueueConfig struct {
 	// Classes are the classes; none means one, named "default", with quantum 1 that
 	// never waits.
 	Classes []Class
-	// DefaultFamily is the family, or the class without one, of requests that name
-	// none, or one that is unknown. It may be left out if there is one alone, or one
-	// named "default".
+	// DefaultFamily is the family of requests that name none, or one that is unknown.
+	// Where no class has a family it is the name of a class, and may be left out if
+	// there is one alone, or one named "default".
 	DefaultFamily string
 	// Buckets begin with one from 0 tokens and go up. Every family has one class for
 	// each.
@@ -88,9 +89,10 @@ const (
 	maxQuantum = 1 << 30
 )
 
-// QueueConfigError is what is wrong with one field of a [QueueConfig].
+// QueueConfigError is what is wrong with one setting of a [QueueConfig]. Settings go
+// by their keys in the configuration of the router's queue.
 type QueueConfigError struct {
-	Field   string // such as queue.classes[1].quantum
+	Field   string // such as policy_classes[1].quantum
 	Problem string // what was expected
 }
 
@@ -118,169 +120,213 @@ func (c *classifier) class(name string, uncached int) int {
 }
 
 // configCheck makes sense of a configuration and collects what makes none.
-type configCheck struct{ errs []error }
+type configCheck struct {
+	at   string // before each key
+	errs []*QueueConfigError
+}
 
-func (k *configCheck) fail(field, format string, args ...any) {
-	k.errs = append(k.errs, &QueueConfigError{Field: field, Problem: fmt.Sprintf(format, args...)})
+func (k *configCheck) fail(key, format string, args ...any) {
+	k.errs = append(k.errs, &QueueConfigError{Field: k.at + key, Problem: fmt.Sprintf(format, args...)})
+}
+
+// Check returns everything that is wrong with the configuration. Each key of a
+// setting, also where a problem names one, begins with at, such as "router.queue.".
+func (cfg QueueConfig) Check(at string) []*QueueConfigError {
+	k := configCheck{at: at}
+	k.queue(cfg)
+	return k.errs
 }
 
 // resolve returns the classes with their defaults filled in, and how to find them.
-// The error joins a *QueueConfigError for each field at fault. How classes fit
-// together is looked at once each makes sense alone.
+// The error joins a *QueueConfigError for each setting at fault.
 func (cfg QueueConfig) resolve() ([]Class, *classifier, error) {
+	var k configCheck
+	classes, find := k.queue(cfg)
+	var errs []error
+	for _, err := range k.errs {
+		errs = append(errs, err)
+	}
+	return classes, find, errors.Join(errs...)
+}
+
+// queue checks everything, and returns what resolve does. Of what follows from
+// another problem nothing is said.
+func (k *configCheck) queue(cfg QueueConfig) ([]Class, *classifier) {
 	classes := slices.Clone(cfg.Classes)
 	if len(classes) == 0 {
 		classes = []Class{{Name: defaultClass, Quantum: 1}}
 	}
-	var k configCheck
 	if cfg.MaxJump < 0 {
-		k.fail("queue.max_jump", "expected at least 0, got %v", cfg.MaxJump)
+		k.fail("max_head_start", "expected at least 0s, got %v", cfg.MaxJump)
 	}
 	k.buckets(cfg.Buckets)
 	for i := range classes {
 		k.class(classes, i)
 	}
-	if len(k.errs) > 0 {
-		return nil, nil, errors.Join(k.errs...)
-	}
-	find := &classifier{families: make(map[string][]int)}
+	find := &classifier{}
 	for _, b := range cfg.Buckets {
 		find.floors = append(find.floors, b.MinTokens)
 	}
-	k.families(find.families, classes, cfg.Buckets)
-	if len(k.errs) == 0 {
-		find.fallback = k.fallback(cfg.DefaultFamily, find.families)
+	families := k.families(classes, cfg.Buckets)
+	named := k.named(classes, families)
+	// The family that a class with a bucket alone lacks could be any.
+	if !slices.ContainsFunc(classes, func(c Class) bool { return c.Family == "" && c.Bucket != "" }) {
+		if len(cfg.Buckets) > 0 && len(families) == 0 {
+			k.fail("uncached_isl_buckets", "expected with a policy_family in %spolicy_classes only", k.at)
+		}
+		find.fallback = k.fallback(cfg.DefaultFamily, families, named)
 	}
-	return classes, find, errors.Join(k.errs...)
+	find.families = families
+	maps.Copy(find.families, named)
+	return classes, find
 }
 
 // buckets checks the buckets.
 func (k *configCheck) buckets(buckets []Bucket) {
 	for i, b := range buckets {
-		field := fmt.Sprintf("queue.buckets[%d]", i)
+		key := fmt.Sprintf("uncached_isl_buckets[%d]", i)
 		switch {
 		case i == 0 && b.MinTokens != 0:
-			k.fail(field+".min_tokens", "expected 0 for the first bucket, got %d", b.MinTokens)
+			k.fail(key+".min_tokens", "expected 0, where the first bucket begins, got %d", b.MinTokens)
 		case i > 0 && b.MinTokens <= buckets[i-1].MinTokens:
-			k.fail(field+".min_tokens", "expected more than the %d of the bucket before, got %d", buckets[i-1].MinTokens, b.MinTokens)
+			k.fail(key+".min_tokens", "expected more than %d, where the bucket before begins, got %d", buckets[i-1].MinTokens, b.MinTokens)
 		}
 		if b.Name == "" {
-			k.fail(field+".name", "expected a name")
-		} else if other := slices.IndexFunc(buckets, func(o Bucket) bool { return o.Name == b.Name }); other < i {
-			k.fail(field+".name", "expected a name of its own, but queue.buckets[%d] is %q too", other, b.Name)
+			k.fail(key+".bucket", "expected a name to tell the bucket by")
+		} else if other := bucketNamed(buckets, b.Name); other < i {
+			k.fail(key+".bucket", "expected a name of its own, but %suncached_isl_buckets[%d] is called %q too", k.at, other, b.Name)
 		}
 	}
 }
 
-// class checks the fields of the class at i, and fills in defaults.
+// bucketNamed returns the index of the first bucket of that name, -1 if there is none.
+func bucketNamed(buckets []Bucket, name string) int {
+	return slices.IndexFunc(buckets, func(b Bucket) bool { return b.Name == name })
+}
+
+// class checks what the class at i says about itself, and fills in defaults.
 func (k *configCheck) class(classes []Class, i int) {
-	c, field := &classes[i], fmt.Sprintf("queue.classes[%d]", i)
+	c, key := &classes[i], fmt.Sprintf("policy_classes[%d]", i)
 	if c.Name == "" {
-		k.fail(field+".name", "expected a name")
+		k.fail(key+".name", "expected a name to tell the class by")
 	} else if other := slices.IndexFunc(classes, func(o Class) bool { return o.Name == c.Name }); other < i {
-		k.fail(field+".name", "expected a name of its own, but queue.classes[%d] is %q too", other, c.Name)
+		k.fail(key+".name", "expected a name of its own, but %spolicy_classes[%d] is called %q too", k.at, other, c.Name)
 	}
 	switch {
 	case c.Family != "" && c.Bucket == "":
-		k.fail(field+".bucket", "expected a bucket, because there is a family")
+		k.fail(key+".cache_bucket", "expected one, because policy_family is %q", c.Family)
 	case c.Family == "" && c.Bucket != "":
-		k.fail(field+".family", "expected a family, because there is a bucket")
+		k.fail(key+".policy_family", "expected one, because cache_bucket is %q", c.Bucket)
 	}
 	switch c.Policy {
 	case "":
 		c.Policy = FCFS
 	case FCFS, LCFS, WSPT:
 	default:
-		k.fail(field+".policy", "expected fcfs, lcfs or wspt, got %q", c.Policy)
+		k.fail(key+".queue_policy", "expected fcfs, lcfs or wspt, got %q", c.Policy)
 	}
-	if c.Quantum <= 0 {
-		k.fail(field+".quantum", "expected more than 0, got %d", c.Quantum)
-	} else if c.Quantum > maxQuantum {
-		k.fail(field+".quantum", "expected at most %d, got %d", maxQuantum, c.Quantum)
-	}
-	if f := c.BusyFrac; f != nil && !(*f >= 0 && *f <= math.MaxFloat64) {
-		k.fail(field+".busy_frac", "expected a number of at least 0, got %s", strconv.FormatFloat(*f, 'g', -1, 64))
+	if c.Quantum < 1 || c.Quantum > maxQuantum {
+		k.fail(key+".quantum", "expected a number from 1 to %d, got %d", maxQuantum, c.Quantum)
 	}
 	for _, v := range [...]struct {
 		name  string
 		value *int
 	}{
-		{"busy_tokens", c.BusyTokens},
-		{"max_requests", c.MaxRequests},
-		{"max_prompt_tokens", c.MaxPromptTokens},
-		{"max_cached_tokens", c.MaxCachedTokens},
+		{"prefill_busy_threshold", c.BusyTokens},
+		{"request_queue_limit_per_worker", c.MaxRequests},
+		{"raw_isl_token_queue_limit_per_worker", c.MaxPromptTokens},
+		{"cached_token_queue_limit_per_worker", c.MaxCachedTokens},
 	} {
 		if v.value != nil && *v.value < 0 {
-			k.fail(field+"."+v.name, "expected at least 0, got %d", *v.value)
+			k.fail(key+"."+v.name, "expected at least 0, got %d", *v.value)
 		}
+	}
+	if f := c.BusyFrac; f != nil && !(*f >= 0 && *f <= math.MaxFloat64) {
+		k.fail(key+".prefill_busy_threshold_frac", "expected a number of at least 0, got %v", *f)
 	}
 }
 
-// families fills in the classes of the families, and those without one by their
-// names. Every family has one class for each bucket.
-func (k *configCheck) families(families map[string][]int, classes []Class, buckets []Bucket) {
-	var order []string
+// families returns the classes of each family, by bucket. It has one for each.
+func (k *configCheck) families(classes []Class, buckets []Bucket) map[string][]int {
+	families := make(map[string][]int)
+	garbled := make(map[string]bool) // families with a class for a bucket that is none
 	for i, c := range classes {
 		if c.Family == "" {
-			continue
-		}
-		b := slices.IndexFunc(buckets, func(b Bucket) bool { return b.Name == c.Bucket })
-		if b < 0 {
-			k.fail(fmt.Sprintf("queue.classes[%d].bucket", i), "expected the name of one of queue.buckets, got %q", c.Bucket)
 			continue
 		}
 		family, ok := families[c.Family]
 		if !ok {
 			family = slices.Repeat([]int{-1}, len(buckets))
 			families[c.Family] = family
-			order = append(order, c.Family)
 		}
-		if other := family[b]; other >= 0 {
-			k.fail(fmt.Sprintf("queue.classes[%d].bucket", i), "expected one class for family %q and bucket %q, but queue.classes[%d] is for them too", c.Family, c.Bucket, other)
+		if c.Bucket == "" { // which is reported already
+			garbled[c.Family] = true
 			continue
 		}
-		family[b] = i
-	}
-	if len(buckets) > 0 && len(order) == 0 && len(k.errs) == 0 {
-		k.fail("queue.buckets", "expected with classes that have a family only, but there are none")
-	}
-	for _, name := range order {
-		for b, i := range families[name] {
-			if i < 0 {
-				k.fail("queue.classes", "expected a class for family %q and bucket %q", name, buckets[b].Name)
-			}
+		key, b := fmt.Sprintf("policy_classes[%d].cache_bucket", i), bucketNamed(buckets, c.Bucket)
+		switch {
+		case b < 0:
+			k.fail(key, "expected a bucket of %suncached_isl_buckets, got %q", k.at, c.Bucket)
+			garbled[c.Family] = true
+		case family[b] >= 0:
+			k.fail(key, "expected one class for family %q and bucket %q, but %spolicy_classes[%d] is for them too", c.Family, c.Bucket, k.at, family[b])
+		default:
+			family[b] = i
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(families)) {
+		if garbled[name] {
+			continue
+		}
+		var missing []string
+		for b, i := range families[name] {
+			if bucket := buckets[b].Name; i < 0 && bucket != "" && bucketNamed(buckets, bucket) == b {
+				missing = append(missing, bucket)
+			}
+		}
+		if missing != nil {
+			k.fail("policy_classes", "expected a class of family %s for each bucket, found none for %s", name, strings.Join(missing, ", "))
+		}
+	}
+	return families
+}
+
+// named returns the classes without a family by their names.
+func (k *configCheck) named(classes []Class, families map[string][]int) map[string][]int {
+	named := make(map[string][]int)
 	for i, c := range classes {
-		if c.Family != "" {
+		if c.Family != "" || c.Name == "" {
 			continue
 		}
 		if _, ok := families[c.Name]; ok {
-			k.fail(fmt.Sprintf("queue.classes[%d].name", i), "expected another name than that of a family, got %q", c.Name)
+			k.fail(fmt.Sprintf("policy_classes[%d].name", i), "expected another name than a family's, got %q", c.Name)
 			continue
 		}
-		families[c.Name] = []int{i}
+		named[c.Name] = []int{i}
 	}
+	return named
 }
 
-// fallback returns the classes for requests that name no family, or none that there
-// is.
-func (k *configCheck) fallback(name string, families map[string][]int) []int {
-	if name != "" {
-		classes, ok := families[name]
-		if !ok {
-			k.fail("queue.default_family", "expected a family, or a class without one, got %q", name)
-		}
+// fallback returns the classes for requests that name no family or class, or none
+// that there is.
+func (k *configCheck) fallback(name string, families, named map[string][]int) []int {
+	choices, kind := families, "a family"
+	if len(families) == 0 {
+		choices, kind = named, "a class"
+	}
+	names := slices.Sorted(maps.Keys(choices))
+	switch classes, ok := choices[name]; {
+	case ok:
 		return classes
+	case len(names) == 0: // every class lacks a name, which is reported already
+	case name != "":
+		k.fail("default_policy_family", "expected %s of %spolicy_classes, such as %s, got %q", kind, k.at, names[0], name)
+	case len(families) == 0 && named[defaultClass] != nil:
+		return named[defaultClass]
+	case len(families) == 0 && len(names) == 1:
+		return named[names[0]]
+	default:
+		k.fail("default_policy_family", "expected %s of %spolicy_classes, such as %s", kind, k.at, names[0])
 	}
-	if classes, ok := families[defaultClass]; ok {
-		return classes
-	}
-	if len(families) == 1 {
-		for _, classes := range families {
-			return classes
-		}
-	}
-	k.fail("queue.default_family", "expected the family of requests that name none, because there are %d and none is named %q", len(families), defaultClass)
 	return nil
 }

@@ -36,7 +36,7 @@ func matrix() QueueConfig {
 func TestClassify(t *testing.T) {
 	explicit := QueueConfig{DefaultFamily: "b", Classes: []Class{{Name: "a", Quantum: 1}, {Name: "b", Quantum: 1}}}
 	named := QueueConfig{Classes: []Class{{Name: "a", Quantum: 1}, {Name: "default", Quantum: 1}}}
-	alone := QueueConfig{Buckets: []Bucket{{0, "all"}}, Classes: []Class{{Name: "a", Family: "f", Bucket: "all", Quantum: 1}}}
+	alone := QueueConfig{Classes: []Class{{Name: "a", Quantum: 1}}}
 	for _, tc := range []struct {
 		name     string
 		cfg      QueueConfig
@@ -57,7 +57,7 @@ func TestClassify(t *testing.T) {
 		{"explicit classes only", explicit, "a", 1, "a"},
 		{"explicit default", explicit, "c", 1, "b"},
 		{"default by its name", named, "", 1, "default"},
-		{"one family", alone, "", 1, "a"},
+		{"one class", alone, "", 1, "a"},
 		{"no config", QueueConfig{}, "anything", 1, "default"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -104,62 +104,93 @@ func TestQueueConfigErrors(t *testing.T) {
 			c.Classes[0].MaxRequests, c.Classes[0].MaxPromptTokens, c.Classes[0].MaxCachedTokens = new(0), new(1), new(2)
 			c.MaxJump = time.Hour
 		}, nil},
-		{"quantum", func(c *QueueConfig) { c.Classes[1].Quantum, c.Classes[2].Quantum = 0, -3 }, []string{
-			"queue.classes[1].quantum: expected more than 0, got 0",
-			"queue.classes[2].quantum: expected more than 0, got -3",
-		}},
-		{"quantum too large", func(c *QueueConfig) { c.Classes[1].Quantum = maxQuantum + 1 }, []string{
-			"queue.classes[1].quantum: expected at most 1073741824, got 1073741825"}},
-		{"no name", func(c *QueueConfig) { c.Classes[3].Name = "" }, []string{
-			"queue.classes[3].name: expected a name"}},
-		{"name twice", func(c *QueueConfig) { c.Classes[3].Name = "latency-long" }, []string{
-			`queue.classes[3].name: expected a name of its own, but queue.classes[0] is "latency-long" too`}},
-		{"name of a family", func(c *QueueConfig) { c.Classes[3].Name = "latency" }, []string{
-			`queue.classes[3].name: expected another name than that of a family, got "latency"`}},
-		{"policy", func(c *QueueConfig) { c.Classes[0].Policy = "sjf" }, []string{
-			`queue.classes[0].policy: expected fcfs, lcfs or wspt, got "sjf"`}},
-		{"family without bucket", func(c *QueueConfig) { c.Classes[3].Family = "standard" }, []string{
-			"queue.classes[3].bucket: expected a bucket, because there is a family"}},
-		{"bucket without family", func(c *QueueConfig) { c.Classes[3].Bucket = "short" }, []string{
-			"queue.classes[3].family: expected a family, because there is a bucket"}},
-		{"unknown bucket", func(c *QueueConfig) { c.Classes[0].Bucket = "huge" }, []string{
-			`queue.classes[0].bucket: expected the name of one of queue.buckets, got "huge"`,
-			`queue.classes: expected a class for family "latency" and bucket "long"`}},
-		{"no class for a bucket", func(c *QueueConfig) { c.Classes = c.Classes[:4] }, []string{
-			`queue.classes: expected a class for family "standard" and bucket "long"`}},
-		{"two classes for a bucket", func(c *QueueConfig) { c.Classes[3].Family, c.Classes[3].Bucket = "latency", "long" }, []string{
-			`queue.classes[3].bucket: expected one class for family "latency" and bucket "long", but queue.classes[0] is for them too`}},
-		{"first bucket", func(c *QueueConfig) { c.Buckets[0].MinTokens = 1 }, []string{
-			"queue.buckets[0].min_tokens: expected 0 for the first bucket, got 1"}},
-		{"buckets not rising", func(c *QueueConfig) { c.Buckets[1].MinTokens = 0 }, []string{
-			"queue.buckets[1].min_tokens: expected more than the 0 of the bucket before, got 0"}},
-		{"bucket names", func(c *QueueConfig) {
-			c.Buckets = []Bucket{{0, "short"}, {10, ""}, {20, "short"}}
+		{"quantum", func(c *QueueConfig) {
+			c.Classes[1].Quantum, c.Classes[2].Quantum, c.Classes[3].Quantum = 0, -3, maxQuantum+1
+			c.Classes[4].Quantum = maxQuantum
 		}, []string{
-			"queue.buckets[1].name: expected a name",
-			`queue.buckets[2].name: expected a name of its own, but queue.buckets[0] is "short" too`}},
-		{"buckets for nobody", func(c *QueueConfig) { c.Classes = []Class{{Name: "a", Quantum: 1}} }, []string{
-			"queue.buckets: expected with classes that have a family only, but there are none"}},
-		{"unknown default", func(c *QueueConfig) { c.DefaultFamily = "gold" }, []string{
-			`queue.default_family: expected a family, or a class without one, got "gold"`}},
+			"policy_classes[1].quantum: expected a number from 1 to 1073741824, got 0",
+			"policy_classes[2].quantum: expected a number from 1 to 1073741824, got -3",
+			"policy_classes[3].quantum: expected a number from 1 to 1073741824, got 1073741825"}},
+		{"no name", func(c *QueueConfig) { c.Classes[3].Name = "" }, []string{
+			"policy_classes[3].name: expected a name to tell the class by"}},
+		{"no name at all", func(c *QueueConfig) { *c = QueueConfig{Classes: []Class{{Quantum: 1}}} }, []string{
+			"policy_classes[0].name: expected a name to tell the class by"}},
+		{"name twice", func(c *QueueConfig) { c.Classes = append(c.Classes, Class{Name: "batch", Quantum: 1}) }, []string{
+			`policy_classes[5].name: expected a name of its own, but policy_classes[3] is called "batch" too`}},
+		{"name of a family", func(c *QueueConfig) { c.Classes[3].Name = "latency" }, []string{
+			`policy_classes[3].name: expected another name than a family's, got "latency"`}},
+		{"policy", func(c *QueueConfig) { c.Classes[0].Policy = "sjf" }, []string{
+			`policy_classes[0].queue_policy: expected fcfs, lcfs or wspt, got "sjf"`}},
+		{"family without bucket", func(c *QueueConfig) { c.Classes[4].Bucket = "" }, []string{
+			`policy_classes[4].cache_bucket: expected one, because policy_family is "standard"`}},
+		{"bucket without family", func(c *QueueConfig) { c.Classes[3].Bucket = "short" }, []string{
+			`policy_classes[3].policy_family: expected one, because cache_bucket is "short"`}},
+		{"buckets without families", func(c *QueueConfig) {
+			c.Classes = []Class{{Name: "a", Bucket: "short", Quantum: 1}, {Name: "b", Quantum: 1}}
+		}, []string{
+			`policy_classes[0].policy_family: expected one, because cache_bucket is "short"`}},
+		{"unknown bucket", func(c *QueueConfig) { c.Classes[0].Bucket = "huge" }, []string{
+			`policy_classes[0].cache_bucket: expected a bucket of uncached_isl_buckets, got "huge"`}},
+		{"no class for some buckets", func(c *QueueConfig) {
+			c.Buckets = append(c.Buckets, Bucket{9999, "huge"})
+			c.Classes = c.Classes[:4]
+		}, []string{
+			"policy_classes: expected a class of family latency for each bucket, found none for huge",
+			"policy_classes: expected a class of family standard for each bucket, found none for long, huge"}},
+		{"two classes for a bucket", func(c *QueueConfig) { c.Classes[3].Family, c.Classes[3].Bucket = "latency", "long" }, []string{
+			`policy_classes[3].cache_bucket: expected one class for family "latency" and bucket "long", but policy_classes[0] is for them too`}},
+		{"first bucket", func(c *QueueConfig) { c.Buckets[0].MinTokens = 1 }, []string{
+			"uncached_isl_buckets[0].min_tokens: expected 0, where the first bucket begins, got 1"}},
+		{"buckets not rising", func(c *QueueConfig) { c.Buckets[1].MinTokens = 0 }, []string{
+			"uncached_isl_buckets[1].min_tokens: expected more than 0, where the bucket before begins, got 0"}},
+		{"bucket names", func(c *QueueConfig) { c.Buckets = append(c.Buckets, Bucket{5000, ""}, Bucket{6000, "short"}) }, []string{
+			"uncached_isl_buckets[2].bucket: expected a name to tell the bucket by",
+			`uncached_isl_buckets[3].bucket: expected a name of its own, but uncached_isl_buckets[0] is called "short" too`}},
+		{"buckets for nobody", func(c *QueueConfig) {
+			c.Classes, c.DefaultFamily = []Class{{Name: "a", Quantum: 1}}, ""
+		}, []string{
+			"uncached_isl_buckets: expected with a policy_family in policy_classes only"}},
 		{"no default", func(c *QueueConfig) { c.DefaultFamily = "" }, []string{
-			`queue.default_family: expected the family of requests that name none, because there are 3 and none is named "default"`}},
+			"default_policy_family: expected a family of policy_classes, such as latency"}},
+		{"no default but one family", func(c *QueueConfig) {
+			*c = QueueConfig{Buckets: []Bucket{{0, "all"}}, Classes: []Class{{Name: "a", Family: "f", Bucket: "all", Quantum: 1}}}
+		}, []string{
+			"default_policy_family: expected a family of policy_classes, such as f"}},
+		{"unknown default", func(c *QueueConfig) { c.DefaultFamily = "gold" }, []string{
+			`default_policy_family: expected a family of policy_classes, such as latency, got "gold"`}},
+		{"class for a default", func(c *QueueConfig) { c.DefaultFamily = "batch" }, []string{
+			`default_policy_family: expected a family of policy_classes, such as latency, got "batch"`}},
+		{"no default class", func(c *QueueConfig) {
+			*c = QueueConfig{Classes: []Class{{Name: "b", Quantum: 1}, {Name: "a", Quantum: 1}}}
+		}, []string{
+			"default_policy_family: expected a class of policy_classes, such as a"}},
+		{"unknown default class", func(c *QueueConfig) {
+			*c = QueueConfig{Classes: []Class{{Name: "default", Quantum: 1}}, DefaultFamily: "gold"}
+		}, []string{
+			`default_policy_family: expected a class of policy_classes, such as default, got "gold"`}},
 		{"thresholds", func(c *QueueConfig) {
 			c.Classes[0].BusyTokens, c.Classes[0].BusyFrac = new(-1), new(-0.5)
 			c.Classes[1].BusyFrac, c.Classes[2].BusyFrac = new(math.NaN()), new(math.Inf(1))
 		}, []string{
-			"queue.classes[0].busy_frac: expected a number of at least 0, got -0.5",
-			"queue.classes[0].busy_tokens: expected at least 0, got -1",
-			"queue.classes[1].busy_frac: expected a number of at least 0, got NaN",
-			"queue.classes[2].busy_frac: expected a number of at least 0, got +Inf"}},
+			"policy_classes[0].prefill_busy_threshold: expected at least 0, got -1",
+			"policy_classes[0].prefill_busy_threshold_frac: expected a number of at least 0, got -0.5",
+			"policy_classes[1].prefill_busy_threshold_frac: expected a number of at least 0, got NaN",
+			"policy_classes[2].prefill_busy_threshold_frac: expected a number of at least 0, got +Inf"}},
 		{"limits", func(c *QueueConfig) {
 			c.Classes[3].MaxRequests, c.Classes[3].MaxPromptTokens, c.Classes[3].MaxCachedTokens = new(-1), new(-2), new(-3)
 		}, []string{
-			"queue.classes[3].max_requests: expected at least 0, got -1",
-			"queue.classes[3].max_prompt_tokens: expected at least 0, got -2",
-			"queue.classes[3].max_cached_tokens: expected at least 0, got -3"}},
+			"policy_classes[3].request_queue_limit_per_worker: expected at least 0, got -1",
+			"policy_classes[3].raw_isl_token_queue_limit_per_worker: expected at least 0, got -2",
+			"policy_classes[3].cached_token_queue_limit_per_worker: expected at least 0, got -3"}},
 		{"head start", func(c *QueueConfig) { c.MaxJump = -time.Second }, []string{
-			"queue.max_jump: expected at least 0, got -1s"}},
+			"max_head_start: expected at least 0s, got -1s"}},
+		{"everything at once", func(c *QueueConfig) {
+			c.Buckets[0].MinTokens, c.Classes[0].Bucket, c.Classes[1].Quantum, c.DefaultFamily = 5, "huge", 0, "gold"
+		}, []string{
+			"uncached_isl_buckets[0].min_tokens: expected 0, where the first bucket begins, got 5",
+			"policy_classes[1].quantum: expected a number from 1 to 1073741824, got 0",
+			`policy_classes[0].cache_bucket: expected a bucket of uncached_isl_buckets, got "huge"`,
+			`default_policy_family: expected a family of policy_classes, such as latency, got "gold"`}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cfg := matrix()
@@ -181,6 +212,28 @@ func TestQueueConfigErrors(t *testing.T) {
 				t.Errorf("errors (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestQueueConfigKeys is about where keys begin, in fields and in problems.
+func TestQueueConfigKeys(t *testing.T) {
+	if errs := matrix().Check("queue."); errs != nil {
+		t.Errorf("a sound configuration: %v", errs)
+	}
+	cfg := matrix()
+	cfg.DefaultFamily = ""
+	cfg.Buckets = append(cfg.Buckets, Bucket{9999, "short"})
+	cfg.Classes[0].Bucket = "huge"
+	cfg.Classes = append(cfg.Classes, Class{Name: "batch", Family: "standard", Bucket: "long", Quantum: 1})
+	want := []*QueueConfigError{
+		{"queue.uncached_isl_buckets[2].bucket", `expected a name of its own, but queue.uncached_isl_buckets[0] is called "short" too`},
+		{"queue.policy_classes[5].name", `expected a name of its own, but queue.policy_classes[3] is called "batch" too`},
+		{"queue.policy_classes[0].cache_bucket", `expected a bucket of queue.uncached_isl_buckets, got "huge"`},
+		{"queue.policy_classes[5].cache_bucket", `expected one class for family "standard" and bucket "long", but queue.policy_classes[4] is for them too`},
+		{"queue.default_policy_family", "expected a family of queue.policy_classes, such as latency"},
+	}
+	if diff := cmp.Diff(want, cfg.Check("queue.")); diff != "" {
+		t.Errorf("errors (-want +got):\n%s", diff)
 	}
 }
 
