@@ -80,14 +80,18 @@ const (
 	VerdictAgreed Verdict = "agreed"
 	// VerdictTokensDiffer: the engine counts other prompt tokens than we do.
 	VerdictTokensDiffer Verdict = "tokens_differ"
-	// VerdictNoReuse: no candidate held anything of the prompt.
+	// VerdictNoReuse: no candidate held anything of the prompt, and the engine found
+	// nothing.
 	VerdictNoReuse Verdict = "no_reuse"
+	// VerdictUnforeseen: the engine found something, and nobody was known to hold any of
+	// the prompt.
+	VerdictUnforeseen Verdict = "unforeseen"
 	// VerdictIndexStale: the engine found less than was predicted.
 	VerdictIndexStale Verdict = "index_stale"
 	// VerdictTraded: another candidate held more and had too much to do.
 	VerdictTraded Verdict = "traded_for_load"
-	// VerdictUnknown: the engine does not say what it found, or our count of tokens is
-	// a guess.
+	// VerdictUnknown: the engine does not say what it found, or the prompt's tokens are
+	// not known here.
 	VerdictUnknown Verdict = "unknown"
 )
 

@@ -245,6 +245,7 @@ const (
 	VerdictAgreed        Verdict = "agreed"          // as predicted, and no worker had more
 	VerdictTokensDiffer  Verdict = "tokens_differ"   // the engine counts the prompt otherwise
 	VerdictNoReuse       Verdict = "no_reuse"        // no worker had any of the prompt
+	VerdictUnforeseen    Verdict = "unforeseen"      // the worker had some, and none was known to
 	VerdictIndexStale    Verdict = "index_stale"     // the worker had less than predicted
 	VerdictTradedForLoad Verdict = "traded_for_load" // another worker had more, and more to do
 	VerdictUnknown       Verdict = "unknown"         // the engine did not say, or the prediction was a guess
@@ -252,7 +253,7 @@ const (
 
 // verdicts ends with the one that stands for those not listed.
 var verdicts = [...]Verdict{
-	VerdictAgreed, VerdictTokensDiffer, VerdictNoReuse, VerdictIndexStale,
+	VerdictAgreed, VerdictTokensDiffer, VerdictNoReuse, VerdictUnforeseen, VerdictIndexStale,
 	VerdictTradedForLoad, VerdictUnknown,
 }
 

@@ -15,6 +15,7 @@ func TestTruth(t *testing.T) {
 		{"index stale", VerdictIndexStale, 512, 64, 512, 64, 448},
 		{"traded for load", VerdictTradedForLoad, 32, 32, 32, 32, 0},
 		{"no reuse", VerdictNoReuse, 0, 0, 0, 0, 0},
+		{"unforeseen", VerdictUnforeseen, 0, 64, 0, 64, 0},
 		{"unknown", VerdictUnknown, 512, 0, 0, 0, 0},
 		{"tokens differ", VerdictTokensDiffer, 512, 96, 0, 0, 0},
 		{"negative", VerdictAgreed, -1, -2, 0, 0, 0},

@@ -141,7 +141,7 @@ func (c *Cost) cachedTokens(blockSize int, device, host, disk float64) float64 {
 // PrefillTokens returns how many tokens of the prompt the candidate has to compute.
 func (c *Cost) PrefillTokens(d *Decision, cand *Candidate) int {
 	device, host, disk, _ := cand.Cached(!c.NoLive)
-	cached := c.cachedTokens(d.BlockSize, device, host, disk)
+	cached := c.cachedTokens(d.BlockSize, cand.Trust*device, cand.Trust*host, cand.Trust*disk)
 	if cached >= float64(d.PromptTokens) {
 		return 0
 	}

@@ -224,6 +224,9 @@ func (c *class) forget(f *flow) {
 
 // rest forgets everything: where nothing waits, nobody is ahead of anybody.
 func (c *class) rest() {
+	if len(c.flows) > 1<<10 { // clearing a map takes as long as it was ever large
+		c.flows = make(map[string]*flow)
+	}
 	clear(c.flows)
 	c.away, c.now, c.turns, c.deficit = nil, 0, 0, 0
 }

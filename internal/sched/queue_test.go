@@ -207,6 +207,9 @@ func TestLanes(t *testing.T) {
 	for i, lane := range []uint64{full, anywhere, full, free, anywhere} {
 		push(t, q, &Waiter{Arrived: time.Duration(i), Lane: lane, Value: i}, 0)
 	}
+	if got := q.Lanes(); got != 3 {
+		t.Errorf("%d lanes, want 3", got)
+	}
 	asked := make(map[uint64]int)
 	w, _ := q.Pop(func(w *Waiter, _ int) bool { asked[w.Lane]++; return w.Lane != full })
 	if w == nil || w.Value != 1 {
@@ -219,6 +222,9 @@ func TestLanes(t *testing.T) {
 	}
 	if got := drain(q, func(w *Waiter, _ int) bool { return w.Lane != full }); !slices.Equal(got, []string{"3", "4"}) {
 		t.Errorf("then %v, want 3 and 4", got)
+	}
+	if got := q.Lanes(); got != 1 {
+		t.Errorf("%d lanes while one waits, want 1", got)
 	}
 	if got := drain(q, anyTime); !slices.Equal(got, []string{"0", "2"}) {
 		t.Errorf("when the lane is free %v, want 0 and 2", got)

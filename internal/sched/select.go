@@ -25,7 +25,9 @@ type Candidate struct {
 	// Live is how many of them belong to requests under way, which hold them or
 	// will when they have been computed.
 	Live int
-	// Held is how many blocks its cache holds, as far as known.
+	// Held is how many blocks its cache holds, as far as known. Among ranks that cost
+	// the same and have some of the prompt, the one with the least in its cache is
+	// chosen; one that has nothing of the prompt counts as empty.
 	Held int
 	// Trust is how much of what is predicted to be in its cache has been found there
 	// of late, from 0 to 1.
@@ -105,9 +107,16 @@ func TaintFactor(preferred map[string]float64, taints []string) float64 {
 	return math.Exp(-math.Tanh(sum))
 }
 
+// fill is how much the cache holds for the purpose of breaking ties.
+func (c *Candidate) fill() int {
+	if c.Depth[kv.NumTiers-1] == 0 {
+		return 0
+	}
+	return c.Held
+}
+
 // least returns the index of the lowest score. Of several that are equal, those
-// with the fewest blocks in their caches are left, and chance decides between
-// these.
+// with the least in their caches are left, and chance decides between these.
 func (d *Decision) least() int {
 	best, tied := 0, 1
 	for i := 1; i < len(d.Candidates); i++ {
@@ -116,7 +125,7 @@ func (d *Decision) least() int {
 			best, tied = i, 1
 		case c.Score == b.Score:
 			tied++
-			if c.Held < b.Held {
+			if c.fill() < b.fill() {
 				best = i
 			}
 		}
@@ -126,10 +135,10 @@ func (d *Decision) least() int {
 		return best
 	}
 	d.Tied = tied
-	score, held := d.Candidates[best].Score, d.Candidates[best].Held
+	score, fill := d.Candidates[best].Score, d.Candidates[best].fill()
 	seen := 0
 	for i := range d.Candidates {
-		if c := &d.Candidates[i]; c.Score == score && c.Held == held {
+		if c := &d.Candidates[i]; c.Score == score && c.fill() == fill {
 			if seen++; seen > 1 && d.Rand.IntN(seen) == 0 || seen == 1 {
 				best = i
 			}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -265,21 +266,28 @@ func TestLeast(t *testing.T) {
 		held   []int
 		chosen []int // every one of them, by chance, and no other
 		tied   int
+		cold   []int // those that have nothing of the prompt
 	}{
-		{"one", []float64{3}, []int{5}, []int{0}, 0},
-		{"lowest", []float64{3, 1, 2}, []int{0, 9, 0}, []int{1}, 0},
-		{"last is lowest", []float64{3, 3, 2}, []int{0, 0, 9}, []int{2}, 0},
-		{"fewest held", []float64{1, 1, 2, 1}, []int{7, 4, 0, 9}, []int{1}, 3},
-		{"fewest held is last", []float64{1, 1, 1}, []int{7, 4, 0}, []int{2}, 3},
-		{"fewest held, several", []float64{1, 1, 1, 1}, []int{7, 4, 4, 9}, []int{1, 2}, 4},
-		{"all the same", []float64{1, 1, 1, 1, 1}, []int{2, 2, 2, 2, 2}, []int{0, 1, 2, 3, 4}, 5},
-		{"better after ties", []float64{2, 2, 1, 1, 2}, []int{0, 0, 3, 3, 0}, []int{2, 3}, 2},
-		{"none costs anything", []float64{0, 0, 0}, []int{0, 1, 0}, []int{0, 2}, 3},
+		{"one", []float64{3}, []int{5}, []int{0}, 0, nil},
+		{"lowest", []float64{3, 1, 2}, []int{0, 9, 0}, []int{1}, 0, nil},
+		{"last is lowest", []float64{3, 3, 2}, []int{0, 0, 9}, []int{2}, 0, nil},
+		{"fewest held", []float64{1, 1, 2, 1}, []int{7, 4, 0, 9}, []int{1}, 3, nil},
+		{"fewest held is last", []float64{1, 1, 1}, []int{7, 4, 0}, []int{2}, 3, nil},
+		{"fewest held, several", []float64{1, 1, 1, 1}, []int{7, 4, 4, 9}, []int{1, 2}, 4, nil},
+		{"all the same", []float64{1, 1, 1, 1, 1}, []int{2, 2, 2, 2, 2}, []int{0, 1, 2, 3, 4}, 5, nil},
+		{"better after ties", []float64{2, 2, 1, 1, 2}, []int{0, 0, 3, 3, 0}, []int{2, 3}, 2, nil},
+		{"none costs anything", []float64{0, 0, 0}, []int{0, 1, 0}, []int{0, 2}, 3, nil},
+		{"cold, however full", []float64{1, 1, 1}, []int{7, 4, 0}, []int{0, 1, 2}, 3, []int{0, 1, 2}},
+		{"one that has nothing counts as empty", []float64{1, 1, 1}, []int{7, 50, 4}, []int{1}, 3, []int{1}},
+		{"nothing, and nothing but the prompt", []float64{1, 1, 1}, []int{0, 50, 4}, []int{0, 1}, 3, []int{1}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := Decision{Candidates: scored(tt.scores...), Rand: chance(1), Tied: 99}
 			for i, held := range tt.held {
 				d.Candidates[i].Held = held
+				if !slices.Contains(tt.cold, i) { // in whichever tier
+					d.Candidates[i].Depth[kv.External] = 1
+				}
 			}
 			p := make([]float64, len(tt.scores))
 			for _, i := range tt.chosen {
