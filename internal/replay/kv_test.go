@@ -11,6 +11,7 @@ import (
 
 	"github.com/stator-ai/stator/internal/kv"
 	"github.com/stator-ai/stator/internal/router"
+	"github.com/stator-ai/stator/internal/sched"
 	"github.com/stator-ai/stator/internal/simengine"
 	"github.com/stator-ai/stator/internal/trace"
 	"github.com/stator-ai/stator/internal/trace/tracetest"
@@ -180,6 +181,43 @@ func TestHotPrefix(t *testing.T) {
 		if cached.Completed != n || cached.Duration.Seconds() > 1.02*turns.Duration.Seconds() || cached.TTFT.P95 > 1.25*turns.TTFT.P95 {
 			t.Errorf("%d done in %v with TTFT p95 %.0f ms, want %d in %v with %.0f ms as round robin", cached.Completed, cached.Duration, cached.TTFT.P95, n, turns.Duration, turns.TTFT.P95)
 		}
+	}
+}
+
+// TestWarmPrefix is why a request counts beside its blocks by default: one worker has a
+// popular prompt, to which requests add less than a block. They share all they hold, so
+// that by blocks alone one more of them costs that worker nothing.
+func TestWarmPrefix(t *testing.T) {
+	const shared, n = 6144, 600
+	popular := func() *trace.Trace {
+		tr := hot(n, shared, time.Second/n)
+		for i := range tr.Requests {
+			q := &tr.Requests[i]
+			q.Input, q.Output = shared+8, 100
+			if i > 0 {
+				q.Arrival += 5 * time.Second
+			}
+		}
+		return tr
+	}
+	run := func(name string, cfg router.Config) *Report {
+		rep, err := Run(t.Context(), Config{Engines: 4, Router: cfg}, popular())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%s: %v", name, rep)
+		return rep
+	}
+	weighed := sched.DefaultCost()
+	weighed.RequestWeight = 16
+	turns := run("round robin", router.Config{Mode: router.RoundRobin})
+	plain := run("blocks alone", router.Config{Mode: router.KV})
+	counted := run("16 blocks a request", router.Config{Mode: router.KV, KV: router.KVConfig{Cost: &weighed}})
+	if counted.TTFT.P95 > 1.25*turns.TTFT.P95 || counted.E2E.Mean > 1.05*turns.E2E.Mean {
+		t.Errorf("TTFT p95 %.0f ms and answers in %.0f ms, round robin %.0f and %.0f", counted.TTFT.P95, counted.E2E.Mean, turns.TTFT.P95, turns.E2E.Mean)
+	}
+	if plain.E2E.Mean < 1.5*turns.E2E.Mean {
+		t.Errorf("answers take %.0f ms without a weight and %.0f round robin: it is not needed any more", plain.E2E.Mean, turns.E2E.Mean)
 	}
 }
 

@@ -29,18 +29,80 @@ func TestSentPromptsAttract(t *testing.T) {
 			if first.Last().OverlapBlocks != 0 {
 				t.Fatalf("%d blocks before anything was sent", first.Last().OverlapBlocks)
 			}
-			first = mustPlace(t, r, ask(m, prompt))
-			first.Done(Completed)
+			first = answered(t, r, ask(m, prompt))
 			for i := range 8 {
 				q := ask(m, append(prompt[:160:160], tokensOf(2+i, 40)...))
-				p := mustPlace(t, r, q)
+				p := answered(t, r, q)
 				if workerOf(p) != workerOf(first) || p.Last().OverlapBlocks != 10 || *p.Routing.PredictedCachedTokens != 160 {
 					t.Errorf("request %d: placed on %d with %d blocks, the first on %d", i, workerOf(p), p.Last().OverlapBlocks, workerOf(first))
 				}
-				p.Done(Completed)
 			}
 		})
 	}
+}
+
+// answered places a request and has it answered.
+func answered(t *testing.T, r *Router, q *Request) *Placement {
+	t.Helper()
+	p := mustPlace(t, r, q)
+	p.FirstToken()
+	p.Done(Completed)
+	return p
+}
+
+// TestOnlyWhatWasComputedIsNoted: a prompt is in the cache of a worker that does not tell
+// once the first token or the whole answer has come. Before, requests under way count
+// where they run.
+func TestOnlyWhatWasComputedIsNoted(t *testing.T) {
+	prompt := tokensOf(1, 160)
+	for _, row := range []struct {
+		name string
+		end  func(*Placement)
+		want int
+	}{
+		{"refused", func(p *Placement) { p.Done(Refused) }, 0},
+		{"cancelled", func(p *Placement) { p.Done(Cancelled) }, 0},
+		{"done before the first token", func(p *Placement) { p.Done(Completed); p.FirstToken() }, 0},
+		{"first token", func(p *Placement) { p.FirstToken(); p.Done(Cancelled) }, 10},
+		{"at once", func(p *Placement) { p.Whole(7); p.Done(Completed) }, 10},
+	} {
+		r, m := crew(t, Config{}, make([]Spec, 3)...)
+		p := mustPlace(t, r, ask(m, prompt))
+		for _, c := range query(t, r, ask(m, prompt)).Routing.Candidates {
+			want := 0
+			if c.WorkerID == uint64(workerOf(p)) {
+				want = 10
+			}
+			if c.LiveBlocks != want || c.OverlapBlocks != 0 {
+				t.Errorf("%s: while it is computed worker %d has %d blocks under way and %d cached, want %d and none",
+					row.name, c.WorkerID, c.LiveBlocks, c.OverlapBlocks, want)
+			}
+		}
+		row.end(p)
+		if got := query(t, r, ask(m, prompt)).Routing.BestOverlapBlocks; got != row.want {
+			t.Errorf("%s: %d blocks are taken to be cached, want %d", row.name, got, row.want)
+		}
+		if got := m.pools[0].sent.Stats().Blocks; got != row.want {
+			t.Errorf("%s: %d blocks noted, want %d", row.name, got, row.want)
+		}
+	}
+}
+
+// TestRanksThatLeftAreNotNoted: an answer of a rank that has left the pool leaves nothing
+// in the index.
+func TestRanksThatLeftAreNotNoted(t *testing.T) {
+	r, m := crew(t, Config{}, make([]Spec, 2)...)
+	q := ask(m, tokensOf(1, 160))
+	q.Pinned, q.Pin = true, 1
+	streamed, whole := mustPlace(t, r, q), mustPlace(t, r, q)
+	reshape(r, 1)
+	streamed.FirstToken()
+	whole.Whole(5)
+	if st := m.pools[0].sent.Stats(); st.Blocks != 0 || st.Ranks != 0 {
+		t.Errorf("%d blocks of %d ranks are noted", st.Blocks, st.Ranks)
+	}
+	streamed.Done(Completed)
+	whole.Done(Completed)
 }
 
 // TestTellersAreNotGuessedAt: a worker that tells has what it says, not what it was
@@ -48,7 +110,7 @@ func TestSentPromptsAttract(t *testing.T) {
 func TestTellersAreNotGuessedAt(t *testing.T) {
 	r, m := crew(t, Config{}, tellers(2)...)
 	prompt := tokensOf(1, 160)
-	mustPlace(t, r, ask(m, prompt)).Done(Completed)
+	answered(t, r, ask(m, prompt))
 	if p := query(t, r, ask(m, prompt)); p.Last().OverlapBlocks != 0 {
 		t.Errorf("%d blocks, want none before an event", p.Last().OverlapBlocks)
 	}
@@ -64,9 +126,7 @@ func TestText(t *testing.T) {
 		text := bytes.Repeat([]byte("to be or not to be, "), 64) // 20 blocks of 64 bytes
 		send := func(text []byte) *Placement {
 			q := &Request{Model: m, Text: text, PromptTokens: len(text) / 4, Guess: true, ExplainAll: true}
-			p := mustPlace(t, r, q)
-			p.Done(Completed)
-			return p
+			return answered(t, r, q)
 		}
 		first := send(text)
 		same := 0
@@ -103,7 +163,7 @@ func TestSentPromptsExpire(t *testing.T) {
 	overlap := func() int {
 		return query(t, r, ask(m, prompt)).Routing.BestOverlapBlocks
 	}
-	mustPlace(t, r, ask(m, prompt)).Done(Completed)
+	answered(t, r, ask(m, prompt))
 	now = now.Add(79 * time.Second)
 	if got := overlap(); got != 10 {
 		t.Errorf("after 79 s: %d blocks, want 10", got)
@@ -114,7 +174,7 @@ func TestSentPromptsExpire(t *testing.T) {
 	}
 	// Sending it again keeps it.
 	for range 5 {
-		mustPlace(t, r, ask(m, prompt)).Done(Completed)
+		answered(t, r, ask(m, prompt))
 		now = now.Add(60 * time.Second)
 		if got := overlap(); got != 10 {
 			t.Errorf("sent a minute ago: %d blocks, want 10", got)
@@ -126,7 +186,7 @@ func TestSentPromptsForEver(t *testing.T) {
 	now := time.Unix(1000, 0)
 	r, m := crew(t, Config{KV: KVConfig{TTL: -1}, Now: func() time.Time { return now }, Virtual: true}, make([]Spec, 2)...)
 	prompt := tokensOf(1, 160)
-	mustPlace(t, r, ask(m, prompt)).Done(Completed)
+	answered(t, r, ask(m, prompt))
 	now = now.Add(1000 * time.Hour)
 	if got := query(t, r, ask(m, prompt)).Routing.BestOverlapBlocks; got != 10 {
 		t.Errorf("%d blocks, want 10", got)
@@ -139,7 +199,7 @@ func TestSentPromptsAreBounded(t *testing.T) {
 	r, m := crew(t, Config{KV: KVConfig{MaxBlocks: 100, PruneRatio: 0.5}, Now: func() time.Time { return now }, Virtual: true}, Spec{})
 	for i := range 30 {
 		now = now.Add(time.Second)
-		mustPlace(t, r, ask(m, tokensOf(i+1, 160))).Done(Completed)
+		answered(t, r, ask(m, tokensOf(i+1, 160)))
 		if got := m.pools[0].sent.Stats().Blocks; got > 100 {
 			t.Fatalf("%d blocks after %d prompts, want at most 100", got, i+1)
 		}
@@ -159,7 +219,7 @@ func TestReturningWorkerIsCold(t *testing.T) {
 		r, m := crew(t, Config{}, Spec{})
 		e := r.workers[1].Engine.(*stubEngine)
 		prompt := tokensOf(1, 160)
-		mustPlace(t, r, ask(m, prompt)).Done(Completed)
+		answered(t, r, ask(m, prompt))
 		if got := query(t, r, ask(m, prompt)).Last().OverlapBlocks; got != 10 {
 			t.Fatalf("%d blocks, want 10", got)
 		}

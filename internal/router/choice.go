@@ -21,6 +21,7 @@ type choice struct {
 	q    *Request
 	d    decision
 	now  time.Time // when the request came
+	at   time.Time // when the candidates were as they are listed
 	cost sched.Cost
 
 	prompt []kv.Block // the prompt's full blocks
@@ -40,6 +41,7 @@ type choice struct {
 	chosen   int
 	class    int           // in which it waited
 	waited   time.Duration // how long
+	prefill  time.Duration // how long its prompt takes, if nobody will tell
 
 	placement         *Placement
 	hashing, matching time.Duration
@@ -61,11 +63,11 @@ var choices = sync.Pool{New: func() any {
 
 func newChoice(p *pool, now time.Time, q *Request, d decision) *choice {
 	c := choices.Get().(*choice)
-	c.pool, c.q, c.d, c.now = p, q, d, now
+	c.pool, c.q, c.d, c.now, c.at = p, q, d, now, now
 	c.cost = q.Override.apply(*p.router.cfg.KV.Cost)
 	c.text, c.best, c.class, c.waited, c.gathered = false, 0, 0, 0, false
 	c.prompt, c.told, c.sent = nil, c.told[:0], c.sent[:0]
-	c.hashing, c.matching = 0, 0
+	c.hashing, c.matching, c.prefill = 0, 0, 0
 	return c
 }
 
@@ -74,6 +76,14 @@ func (c *choice) free() {
 	c.pool, c.q, c.placement, c.prompt, c.d = nil, nil, nil, nil, decision{}
 	clear(c.slots)
 	choices.Put(c)
+}
+
+// arrived is when the request first came.
+func (c *choice) arrived() time.Time {
+	if c.q.Arrived.IsZero() {
+		return c.now
+	}
+	return c.q.Arrived
 }
 
 // tokens is the length of the prompt as costs take it: one that is empty costs as
@@ -89,17 +99,19 @@ func (c *choice) look() {
 	start := p.router.cfg.Now()
 	c.prompt, c.text = c.hash()
 	hashed := p.router.cfg.Now()
-	c.told = p.told.Match(c.told[:0], c.prompt)
-	c.sent = c.sent[:0]
-	if p.sent != nil {
-		p.expire(hashed)
-		c.sent = p.sent.Match(c.sent, c.prompt)
-	}
-	c.looked = p.router.cfg.Now()
+	p.expire(hashed)
+	c.match()
 	c.hashing, c.matching = hashed.Sub(start), c.looked.Sub(hashed)
 	if q.Blocks != nil {
 		c.hashing = 0 // somebody else has done it
 	}
+}
+
+// match looks the prompt up.
+func (c *choice) match() {
+	c.told = c.pool.told.Match(c.told[:0], c.prompt)
+	c.sent = c.pool.sent.Match(c.sent[:0], c.prompt)
+	c.looked = c.pool.router.cfg.Now()
 }
 
 // hash returns the full blocks of the prompt, and whether they are of its text.
@@ -123,14 +135,20 @@ func (c *choice) hash() (blocks []kv.Block, text bool) {
 // bytesPerToken is how many bytes of text stand for a token.
 const bytesPerToken = 4
 
-// expire forgets, from time to time, what was sent to ranks long ago.
+// expire forgets, from time to time, what was sent to ranks long ago. No request waits
+// for that, unless time stands still meanwhile.
 func (p *pool) expire(now time.Time) {
-	if p.router.cfg.KV.TTL < 0 {
+	if p.sent == nil || p.router.cfg.KV.TTL < 0 {
 		return
 	}
 	last := p.expired.Load()
-	if now.UnixNano()-last >= int64(p.router.cfg.KV.TTL/8) && p.expired.CompareAndSwap(last, now.UnixNano()) {
+	if now.UnixNano()-last < int64(p.router.cfg.KV.TTL/8) || !p.expired.CompareAndSwap(last, now.UnixNano()) {
+		return
+	}
+	if p.router.cfg.Virtual {
 		p.sent.Expire(now)
+	} else {
+		go p.sent.Expire(now)
 	}
 }
 
@@ -142,6 +160,7 @@ func (c *choice) gather() (blocked [numBlocked]int) {
 	cfg := &p.router.cfg
 	th := q.Model.thresholds.Load()
 	now := cfg.Now()
+	c.at = now
 	c.slots, c.others, c.dec.Candidates = c.slots[:0], c.others[:0], c.dec.Candidates[:0]
 	c.best = 0
 	tracked := cfg.Mode == KV && !cfg.KV.NoActiveBlocks
@@ -170,7 +189,7 @@ func (c *choice) gather() (blocked [numBlocked]int) {
 			c.dec.Candidates = c.dec.Candidates[:n+1]
 			c.candidate(&c.dec.Candidates[n], s, &depth, tracked)
 			c.slots = append(c.slots, s)
-			c.best = max(c.best, int(depth[kv.NumTiers-1]))
+			c.best = max(c.best, c.holds(&c.dec.Candidates[n]))
 			continue
 		default:
 			blocked[c.blockedBy(s, st)]++
@@ -179,6 +198,9 @@ func (c *choice) gather() (blocked [numBlocked]int) {
 			c.others = append(c.others, passed{state: st})
 			c.candidate(&c.others[len(c.others)-1].cand, s, &depth, tracked)
 		}
+	}
+	if cfg.KV.SlowStart > 0 && cfg.Mode == KV {
+		warm(c.dec.Candidates)
 	}
 	return blocked
 }
@@ -243,13 +265,13 @@ func (c *choice) candidate(cand *sched.Candidate, s *slot, depth *[kv.NumTiers]u
 		cand.Blocks = 0
 	}
 	if !cfg.KV.NoTrust {
-		cand.Trust = s.trust
+		cand.Trust = s.trustAt(c.at)
 	}
 	if len(c.q.PreferredTaints) > 0 {
 		cand.Taint = sched.TaintFactor(c.q.PreferredTaints, s.worker.Taints)
 	}
 	if cfg.KV.SlowStart > 0 {
-		cand.Warmth = s.worker.warmth(c.now, cfg.KV.SlowStart)
+		cand.Warmth = s.worker.warmth(c.at, cfg.KV.SlowStart)
 	}
 }
 
@@ -277,17 +299,15 @@ const (
 )
 
 func (c *choice) blockedBy(s *slot, st nvext.State) int {
-	switch st {
-	case nvext.StateOverloaded:
+	switch {
+	case st == nvext.StateOverloaded:
 		return byLoad
-	case nvext.StateNotAllowed:
+	case st == nvext.StateNotAllowed:
 		return byAllowList
-	case nvext.StateEligible:
+	case st == nvext.StateEligible:
 		return byNothing
-	case nvext.StateExcluded:
-		if !s.worker.tainted(c.q.RequiredTaints) {
-			return byTaint
-		}
+	case !s.worker.tainted(c.q.RequiredTaints): // nor will it be when it is back
+		return byTaint
 	}
 	return byAbsence
 }
@@ -341,13 +361,15 @@ func (c *choice) score() int {
 // custom has a selector choose that is not ours. If it panics the cost chooses: the
 // pool's lock is held.
 func (c *choice) custom(s sched.Selector) (chosen int) {
+	cands := c.dec.Candidates
 	defer func() {
+		c.dec.Candidates = cands
 		if v := recover(); v != nil {
 			c.pool.router.cfg.Log.Error("the selector panicked", "selector", c.pool.router.cfg.SelectorName, "panic", v)
 			chosen = c.cost.Select(&c.dec)
 		}
 	}()
-	return min(max(s.Select(&c.dec), 0), len(c.dec.Candidates)-1)
+	return min(max(s.Select(&c.dec), 0), len(cands)-1)
 }
 
 func (c *choice) leastRequests() int {
@@ -442,6 +464,12 @@ func (c *choice) book() {
 		}
 	}
 	p.ledger.Book(&pl.booking, s.seat, w)
+	if w.PrefillTokens > 0 {
+		pl.ahead = p.ledger.Totals(s.seat, false).PrefillTokens
+	}
+	if q.Whole && pl.ahead > 0 && !p.router.cfg.Virtual {
+		c.prefill = s.prefillTime(pl.ahead)
+	}
 }
 
 // finish does what a decision leaves to do when the lock is given back, and returns
@@ -462,16 +490,19 @@ func (c *choice) finish() *Placement {
 	}
 	if !q.QueryOnly {
 		if p.sent != nil && len(c.prompt) > 0 && (c.text || !p.tells(pl.slot)) {
-			p.sent.Route(now, pl.slot.source(), c.prompt)
+			pl.prompt = slices.Clone(c.prompt)
 		}
-		r.ring.add(c)
+		if c.prefill > 0 {
+			pl.expectPrefill(c.prefill)
+		}
+		pl.kept = r.ring.add(c)
 		exact, size := pl.promptTokens, 0
 		if q.Guess {
 			exact = 0
 		}
 		if r.cfg.Mode == KV {
 			size = p.blockSize()
-			if lost := c.best - int(cand.Depth[kv.NumTiers-1]); lost > 0 {
+			if lost := c.best - c.holds(cand); lost > 0 && !q.Pinned {
 				p.metrics.OverlapLost(lost)
 			}
 			if c.text {
@@ -525,4 +556,16 @@ func (w *worker) tainted(required []string) bool {
 func (w *worker) warmth(now time.Time, slowStart time.Duration) float64 {
 	age := now.UnixNano() - w.since.Load()
 	return min(max(float64(age)/float64(slowStart), 0.1), 1)
+}
+
+// warm takes warmth relative to the warmest candidate, in sixteenths: workers that came
+// together are equals.
+func warm(cands []sched.Candidate) {
+	warmest := 0.0
+	for i := range cands {
+		warmest = max(warmest, cands[i].Warmth)
+	}
+	for i := range cands {
+		cands[i].Warmth = math.Ceil(16*cands[i].Warmth/warmest) / 16
+	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"github.com/stator-ai/stator/internal/engine"
 	"github.com/stator-ai/stator/internal/kv"
 	"github.com/stator-ai/stator/internal/sched"
-	"github.com/stator-ai/stator/nvext"
 )
 
 // crew returns a router in mode kv with these workers. Those without an engine serve
@@ -318,8 +316,8 @@ func TestBurstSiblings(t *testing.T) {
 		if workerOf(p) != workerOf(first) {
 			t.Errorf("sibling %d went to %d, the first to %d", i, workerOf(p), workerOf(first))
 		}
-		if p.Last().OverlapBlocks != 0 || *p.Routing.PredictedCachedTokens != 0 {
-			t.Error("what is not there yet was predicted to be found")
+		if p.Last().OverlapBlocks != 0 || *p.Routing.PredictedCachedTokens != 1600 {
+			t.Errorf("%d blocks known to be there, %d tokens predicted to be found", p.Last().OverlapBlocks, *p.Routing.PredictedCachedTokens)
 		}
 	}
 	if got, want := loads(m).prefillTokens, 5*16; got != want {
@@ -358,7 +356,7 @@ func TestSlowStart(t *testing.T) {
 	for _, row := range []struct {
 		age    time.Duration
 		warmth float64
-	}{{0, 0.1}, {3 * time.Second, 0.1}, {30 * time.Second, 0.5}, {time.Minute, 1}, {time.Hour, 1}} {
+	}{{0, 0.125}, {3 * time.Second, 0.125}, {30 * time.Second, 0.5}, {31 * time.Second, 0.5625}, {59 * time.Second, 1}, {time.Minute, 1}, {time.Hour, 1}} {
 		r.workers[2].since.Store(now.Add(-row.age).UnixNano())
 		p := query(t, r, ask(m, prompt))
 		if diff := cmp.Diff(map[uint64]float64{1: 20, 2: 20 / row.warmth}, scores(p)); diff != "" {
@@ -368,46 +366,26 @@ func TestSlowStart(t *testing.T) {
 			t.Errorf("%v old: it was chosen", row.age)
 		}
 	}
-}
-
-func TestTaints(t *testing.T) {
-	specs := tellers(3)
-	specs[0].Taints = []string{"gpu=h100", "zone=a"}
-	specs[1].Taints = []string{"gpu=h100"}
-	r, m := crew(t, Config{}, specs...)
-	prompt := tokensOf(1, 160)
-	want := func(name string, q *Request, workers map[uint64]float64) {
-		t.Helper()
-		p := query(t, r, q)
-		got := map[uint64]float64{}
-		for _, c := range p.Routing.Candidates {
-			if c.State == nvext.StateEligible {
-				got[c.WorkerID] = math.Round(float64(c.Score)*1e3) / 1e3
-			}
+	// Those that came together, or nearly so, are equals however cold they are.
+	for _, age := range []time.Duration{0, 20 * time.Second, 40 * time.Second} {
+		r.workers[1].since.Store(now.Add(-age - 100*time.Millisecond).UnixNano())
+		r.workers[2].since.Store(now.Add(-age).UnixNano())
+		p := query(t, r, ask(m, prompt))
+		if diff := cmp.Diff(map[uint64]float64{1: 20, 2: 20}, scores(p)); diff != "" || p.Routing.Tied != 2 {
+			t.Errorf("both %v old: %d tied; scores (-want +got):\n%s", age, p.Routing.Tied, diff)
 		}
-		if diff := cmp.Diff(workers, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+	}
+	// Warmth is that of a rank among those that can be chosen.
+	r.workers[1].since.Store(now.Add(-30 * time.Second).UnixNano())
+	r.workers[2].since.Store(now.Add(-15 * time.Second).UnixNano())
+	if diff := cmp.Diff(map[uint64]float64{1: 20, 2: 40}, scores(query(t, r, ask(m, prompt)))); diff != "" {
+		t.Errorf("one twice as old: scores (-want +got):\n%s", diff)
 	}
 	q := ask(m, prompt)
-	q.RequiredTaints = []string{"gpu=h100"}
-	want("one required", q, map[uint64]float64{1: 20, 2: 20})
-	q.RequiredTaints = []string{"zone=a", "gpu=h100"}
-	want("both required", q, map[uint64]float64{1: 20})
-	q.RequiredTaints = []string{"zone=b"}
-	if _, err := r.Place(t.Context(), q); !errors.Is(err, ErrNoneTainted) {
-		t.Errorf("nobody has it: %v", err)
+	q.Allowed = []uint64{2}
+	if got := query(t, r, q).Routing.Chosen.Score; got != 20 {
+		t.Errorf("alone: score %v, want 20", got)
 	}
-	var pin *PinError
-	q.Pinned, q.Pin = true, 3
-	if _, err := r.Place(t.Context(), q); !errors.As(err, &pin) || pin.Reason != PinUntainted {
-		t.Errorf("pinned to one that has it not: %v", err)
-	}
-	q = ask(m, prompt)
-	q.PreferredTaints = map[string]float64{"gpu=h100": 0.85}
-	want("T13: preferred", q, map[uint64]float64{1: 10.021, 2: 10.021, 3: 20})
-	q.PreferredTaints = map[string]float64{"gpu=h100": 1, "zone=a": -2}
-	want("T13: preferred and shunned", q, map[uint64]float64{1: 42.834, 2: 9.338, 3: 20})
 }
 
 // TestZeroLengthPrompt: it is placed, costs what a token costs, and books none.
@@ -423,235 +401,6 @@ func TestZeroLengthPrompt(t *testing.T) {
 		}
 		p.Usage(0, 0)
 		p.Done(Completed)
-	}
-}
-
-func TestPinsInModeKV(t *testing.T) {
-	specs := tellers(2)
-	specs[0].Ranks, specs[1].Ranks = 3, 2
-	r, m := crew(t, Config{}, specs...)
-	prompt := tokensOf(1, 160)
-	store(t, r, 1, 2, kv.Device, prompt, 0, 10)
-	place := func(pin kv.WorkerID, rank *uint32) (engine.Target, error) {
-		q := ask(m, prompt)
-		q.Pinned, q.Pin, q.PinRank = true, pin, rank
-		p, err := r.Place(t.Context(), q)
-		if err != nil {
-			return engine.Target{}, err
-		}
-		defer p.Done(Completed)
-		if p.Routing.Reason != nvext.ReasonPinned || p.Routing.Considered != 5 {
-			t.Errorf("reason %s, %d considered", p.Routing.Reason, p.Routing.Considered)
-		}
-		if got := loads(m).inflight; got != 1 {
-			t.Errorf("a pinned request booked %d", got)
-		}
-		return p.Last().Target, nil
-	}
-	if got, err := place(1, nil); err != nil || got != (engine.Target{Worker: 1, Rank: 2}) {
-		t.Errorf("pin without rank: %v, %v, want the rank with the prompt", got, err)
-	}
-	if got, err := place(1, ptr(uint32(1))); err != nil || got != (engine.Target{Worker: 1, Rank: 1}) {
-		t.Errorf("pin with rank: %v, %v", got, err)
-	}
-	for _, row := range []struct {
-		name   string
-		pin    kv.WorkerID
-		rank   *uint32
-		reason PinReason
-	}{
-		{"rank that the worker has not", 2, ptr(uint32(2)), PinRankUnknown},
-		{"worker that nobody knows", 9, nil, PinUnknown},
-	} {
-		var pin *PinError
-		if _, err := place(row.pin, row.rank); !errors.As(err, &pin) || pin.Reason != row.reason {
-			t.Errorf("%s: %v", row.name, err)
-		}
-	}
-	r.workers[2].discovered.Store(false)
-	var pin *PinError
-	if _, err := place(2, nil); !errors.As(err, &pin) || pin.Reason != PinUnavailable {
-		t.Errorf("pin to a worker that has gone: %v", err)
-	}
-	q := ask(m, prompt)
-	q.Allowed = []uint64{2}
-	if _, err := r.Place(t.Context(), q); !errors.Is(err, ErrNoWorkers) {
-		t.Errorf("the only one allowed is gone: %v", err)
-	}
-	q.Allowed = []uint64{1, 2}
-	if p := mustPlace(t, r, q); p.Last().Target != (engine.Target{Worker: 1, Rank: 2}) {
-		t.Errorf("allowed 1 and 2: %v", p.Last().Target)
-	}
-	if got := loads(m).inflight; got != 1 {
-		t.Errorf("%d requests booked, want the last alone", got)
-	}
-}
-
-// TestWorkerVanishesBeforeDial: what was booked on a worker that turns out to be dead
-// is given back, and the next try goes elsewhere.
-func TestWorkerVanishesBeforeDial(t *testing.T) {
-	r, m := crew(t, Config{}, tellers(2)...)
-	prompt := tokensOf(1, 160)
-	store(t, r, 1, 0, kv.Device, prompt, 0, 10)
-	r.workers[1].Engine.(*stubEngine).down.Store(true)
-	p := mustPlace(t, r, ask(m, prompt))
-	if workerOf(p) != 1 {
-		t.Fatalf("placed on %d", workerOf(p))
-	}
-	p.Done(Unreachable)
-	q := ask(m, prompt)
-	q.Exclude, q.Attempt = []kv.WorkerID{1}, 1
-	p = mustPlace(t, r, q)
-	if workerOf(p) != 2 || p.Routing.Attempt != 2 {
-		t.Errorf("attempt %d placed on %d", p.Routing.Attempt, workerOf(p))
-	}
-	p.Done(Completed)
-	if p = mustPlace(t, r, ask(m, prompt)); workerOf(p) != 2 {
-		t.Error("a worker that cannot be reached was chosen again")
-	}
-	p.Done(Completed)
-	if got := loads(m); got != (load{}) {
-		t.Errorf("left over: %+v", got)
-	}
-}
-
-// reshape has a worker come back with other models or ranks.
-func reshape(r *Router, w kv.WorkerID, models ...engine.Model) {
-	r.admit(r.workers[w], &engine.Info{Kind: "stub", Models: models})
-}
-
-// TestRankLeavesWhileBooked: a rank that comes back has nothing to do, and what was
-// booked on it before ends without a trace.
-func TestRankLeavesWhileBooked(t *testing.T) {
-	shape := engine.Model{ID: "m", BlockSize: 16, Ranks: 2}
-	r, m := crew(t, Config{}, Spec{Events: true, Engine: &stubEngine{models: []engine.Model{shape}}})
-	prompt := tokensOf(1, 160)
-	q := ask(m, prompt)
-	q.Pinned, q.Pin, q.PinRank = true, 1, ptr(uint32(1))
-	old := mustPlace(t, r, q)
-	store(t, r, 1, 1, kv.Device, prompt, 0, 10)
-	one := shape
-	one.Ranks = 1
-	reshape(r, 1, one)
-	var pin *PinError
-	if _, err := r.Place(t.Context(), q); !errors.As(err, &pin) || pin.Reason != PinRankUnknown {
-		t.Fatalf("pin to a rank that has left: %v", err)
-	}
-	reshape(r, 1, shape)
-	m, _ = r.Lookup("m")
-	q.Model = m
-	p := mustPlace(t, r, q)
-	if p.Last().OverlapBlocks != 0 {
-		t.Error("what a rank held before it left is taken to be there")
-	}
-	want := load{inflight: 1, prefillTokens: 160, activeBlocks: 10}
-	if got := loads(m); got != want {
-		t.Errorf("a rank that came back has %+v, want %+v", got, want)
-	}
-	if p.booking.Seat() == old.booking.Seat() {
-		t.Error("a seat on which something is booked was given away")
-	}
-	seat := old.booking.Seat()
-	old.FirstToken()
-	old.Output(100)
-	old.Done(Completed)
-	if got := loads(m); got != want {
-		t.Errorf("the end of what was booked before left %+v, want %+v", got, want)
-	}
-	reshape(r, 1, one)
-	p.Done(Completed)
-	reshape(r, 1, shape)
-	if q := mustPlace(t, r, q); q.booking.Seat() != min(seat, p.booking.Seat()) {
-		t.Errorf("seat %d, want the lowest that is free", q.booking.Seat())
-	}
-}
-
-func TestAdaptersShareTheirModelsPool(t *testing.T) {
-	base := engine.Model{ID: "m", BlockSize: 16}
-	lora := engine.Model{ID: "m:a", Parent: "m"}
-	specs := []Spec{
-		{Events: true, Engine: &stubEngine{models: []engine.Model{base}}},
-		{Events: true, Engine: &stubEngine{models: []engine.Model{base, lora}}},
-		{Events: true, Engine: &stubEngine{models: []engine.Model{base, lora}}},
-	}
-	r, m := crew(t, Config{}, specs...)
-	a, err := r.Lookup("m:a")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !a.Adapter || a.Parent != "m" || len(a.pools) != 1 || a.pools[0] != m.pools[0] || m.Adapter || len(m.pools) != 1 {
-		t.Fatalf("adapter %+v of %+v", a, m)
-	}
-	prompt := tokensOf(1, 160)
-	q := &Request{Model: a, Tokens: prompt, PromptTokens: 160, HashSeed: kv.HashSeed("m:a", ""), ExplainAll: true}
-	store(t, r, 1, 0, kv.Device, prompt, 0, 10) // of the model without the adapter
-	store(t, r, 2, 0, kv.Device, prompt, 0, 10)
-	p := mustPlace(t, r, q)
-	if workerOf(p) == 1 || p.Last().OverlapBlocks != 0 || p.Routing.Considered != 2 {
-		t.Errorf("placed on %d with %d blocks among %d", workerOf(p), p.Last().OverlapBlocks, p.Routing.Considered)
-	}
-	// The next one for the model sees what the adapter's request does to its worker.
-	plain := mustPlace(t, r, ask(m, prompt))
-	if got := scores(plain); got[uint64(workerOf(p))] < 20+20-10 {
-		t.Errorf("worker %d has a request of the adapter; scores %v", workerOf(p), got)
-	}
-	if workerOf(plain) != 1 && workerOf(plain) != 2 {
-		t.Errorf("placed on %d, which has nothing of the prompt", workerOf(plain))
-	}
-	plain.Done(Completed)
-	blocks := kv.AppendBlocks(nil, kv.HashSeed("m:a", ""), prompt, 16)
-	other := 5 - workerOf(p) // of 2 and 3
-	apply(t, r, other, 0, kv.Event{Kind: kv.Stored, Blocks: blocks})
-	if p := mustPlace(t, r, q); workerOf(p) != other || p.Last().OverlapBlocks != 10 {
-		t.Errorf("placed on %d with %d blocks, want %d with 10", workerOf(p), p.Last().OverlapBlocks, other)
-	}
-	var pin *PinError
-	q.Pinned, q.Pin, q.PinRank = true, 1, ptr(uint32(0))
-	if _, err := r.Place(t.Context(), q); !errors.As(err, &pin) || pin.Reason != PinUnknown {
-		t.Errorf("pinned to a worker without the adapter: %v", err)
-	}
-	p.Done(Completed)
-	reshape(r, 3, base)
-	reshape(r, 2, base)
-	if a, _ := r.Lookup("m:a"); len(a.pools) != 0 {
-		t.Errorf("an adapter that nobody lists has %d pools", len(a.pools))
-	} else if _, err := r.Place(t.Context(), &Request{Model: a}); !errors.Is(err, ErrNoWorkers) {
-		t.Errorf("nobody serves the adapter: %v", err)
-	}
-}
-
-// TestSeveralPools: costs of pools with blocks of different sizes are compared in
-// tokens.
-func TestSeveralPools(t *testing.T) {
-	r, m := crew(t, Config{},
-		Spec{Events: true},
-		Spec{Events: true, BlockSize: 32},
-	)
-	prompt := tokensOf(1, 320)
-	for i, row := range []struct{ worker, blocks, size int }{{1, 10, 16}, {2, 8, 32}} {
-		blocks := kv.AppendBlocks(nil, kv.HashSeed("", ""), prompt, row.size)
-		apply(t, r, kv.WorkerID(row.worker), 0, kv.Event{Kind: kv.Stored, Blocks: blocks[:row.blocks]})
-		p := query(t, r, ask(m, prompt))
-		if workerOf(p) != kv.WorkerID(row.worker) || p.BlockSize() != row.size {
-			t.Errorf("placed on %d, want %d", workerOf(p), row.worker)
-		}
-		pools := p.Routing.Pools
-		if len(pools) != 2 || !pools[i].Chosen || pools[1-i].Chosen {
-			t.Errorf("pools %+v", pools)
-		}
-	}
-	p := query(t, r, ask(m, prompt))
-	if a, b := p.Routing.Pools[0].CostTokens, p.Routing.Pools[1].CostTokens; a != 160+320 || b != 64+320 {
-		t.Errorf("costs of %v and %v tokens, want 480 and 384", a, b)
-	}
-	// Both are refused for reasons of their own: the more telling one is heard.
-	m.SetThresholds(Thresholds{PrefillTokens: ptr(uint64(100))})
-	for w := kv.WorkerID(1); w <= 2; w++ {
-		mustPlace(t, r, &Request{Model: m, PromptTokens: 500, Pinned: true, Pin: w})
-	}
-	r.workers[2].discovered.Store(false)
-	if _, err := r.Place(t.Context(), ask(m, prompt)); !errors.Is(err, ErrOverloaded) {
-		t.Errorf("one busy, one gone: %v", err)
 	}
 }
 

@@ -3,11 +3,9 @@ package router
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
+	"slices"
 	"time"
-
-	"github.com/zeebo/xxh3"
 
 	"github.com/stator-ai/stator/internal/metrics"
 	"github.com/stator-ai/stator/internal/sched"
@@ -50,8 +48,8 @@ func newLine(p *pool, cfg *QueueConfig) *line {
 	return l
 }
 
-// gate has c wait if its class has to: it returns a waiter then, which may have been
-// let through already.
+// gate has c wait if its class has to: it returns a waiter then. Those that came before
+// and can go have gone.
 func (l *line) gate(c *choice, call func(*Placement, error)) (*waiter, error) {
 	if blocked := c.gather(); len(c.dec.Candidates) == 0 {
 		return nil, c.refuse(blocked)
@@ -68,14 +66,17 @@ func (l *line) gate(c *choice, call func(*Placement, error)) (*waiter, error) {
 		w.done = make(chan struct{})
 	}
 	w.Waiter = sched.Waiter{
-		Arrived:      c.now.Sub(l.pool.router.began),
+		Arrived:      c.arrived().Sub(l.pool.router.began),
 		Jump:         c.q.Jump,
 		Tier:         c.q.Tier,
 		PromptTokens: c.tokens(),
 		CachedTokens: cached,
 		Tenant:       c.q.Tenant,
-		Lane:         lane(c.q),
+		Lane:         l.lane(c.q),
 		Value:        w,
+	}
+	if c.q.QueryOnly { // nothing is computed for it
+		w.PromptTokens, w.CachedTokens = 1, 0
 	}
 	if err := l.queue.Push(&w.Waiter, c.class, l.workers()); err != nil {
 		var limit *sched.LimitError
@@ -86,7 +87,14 @@ func (l *line) gate(c *choice, call func(*Placement, error)) (*waiter, error) {
 	}
 	l.show(c.class)
 	l.arm()
+	c.trim()
 	return w, nil
+}
+
+// trim gives up what is found out anew when it is the request's turn.
+func (c *choice) trim() {
+	c.dec.Candidates, c.slots, c.others, c.live = nil, nil, nil, nil
+	c.told, c.sent = slices.Clone(c.told), slices.Clone(c.sent)
 }
 
 // classify finds the class of c, which has gathered, and returns how much of its prompt
@@ -96,7 +104,7 @@ func (l *line) classify(c *choice) (cached int, waits bool) {
 	cached = min(c.best*l.pool.blockSize(), tokens)
 	c.class = l.queue.Classify(c.q.Class, tokens-cached)
 	class := &l.queue.Classes()[c.class]
-	return cached, class.Waits() && (l.queue.Waiting(c.class).Requests > 0 || !l.free(c.q, class))
+	return cached, class.Waits() && !l.free(c.q, class)
 }
 
 func rejection(k sched.LimitKind) metrics.QueueLimit {
@@ -110,31 +118,28 @@ func rejection(k sched.LimitKind) metrics.QueueLimit {
 	}
 }
 
-// lane tells requests apart by what they may run on.
-func lane(q *Request) uint64 {
+// maxLanes bounds how many sets of ranks are told apart in the line. Beyond that sets
+// share lanes, as many as that again, and one may wait for the other in vain for a
+// while.
+const maxLanes = 128
+
+// lane tells requests apart by the ranks that they may run on, were these well. Those
+// that ask for none in particular have lane 0, whoever joins while they wait.
+func (l *line) lane(q *Request) uint64 {
 	if !q.Pinned && q.Allowed == nil && len(q.Exclude) == 0 && len(q.RequiredTaints) == 0 && !q.Model.Adapter {
 		return 0
 	}
-	b := append(make([]byte, 0, 128), q.Model.ID...)
-	b = append(b, 0)
-	if q.Pinned {
-		b = binary.LittleEndian.AppendUint64(b, uint64(q.Pin))
-		if q.PinRank != nil {
-			b = binary.LittleEndian.AppendUint32(b, *q.PinRank)
+	h := uint64(14695981039346656037) // FNV-1a over the seats
+	for _, s := range l.pool.slots {
+		if s.serves(q.Model.ID) && s.wanted(q) && s.worker.tainted(q.RequiredTaints) &&
+			(q.Allowed == nil || slices.Contains(q.Allowed, uint64(s.target.Worker))) && !slices.Contains(q.Exclude, s.target.Worker) {
+			h = (h ^ uint64(s.seat)) * 1099511628211
 		}
 	}
-	b = append(b, 1)
-	for _, id := range q.Allowed {
-		b = binary.LittleEndian.AppendUint64(b, id)
+	if l.queue.Lanes() < maxLanes {
+		return max(h, 1)
 	}
-	b = append(b, 2)
-	for _, id := range q.Exclude {
-		b = binary.LittleEndian.AppendUint64(b, uint64(id))
-	}
-	for _, t := range q.RequiredTaints {
-		b = append(append(b, 3), t...)
-	}
-	return xxh3.Hash(b) | 1
+	return 1 + (h^h>>32)%maxLanes
 }
 
 // workers counts the pool's workers that are there.
@@ -149,32 +154,66 @@ func (l *line) workers() int {
 }
 
 // free reports whether a rank that may run q has room for its class, or none may run
-// it at all: that is not worth waiting for.
+// it at all: that is not worth waiting for. One that is overloaded or rests after a
+// failure will have room again, or be gone.
 func (l *line) free(q *Request, class *sched.Class) bool {
 	p := l.pool
 	now, th := p.router.cfg.Now(), q.Model.thresholds.Load()
-	eligible := false
+	worth := false
 	for _, s := range p.slots {
-		if !s.serves(q.Model.ID) || !s.wanted(q) || p.state(s, now, q, th) != nvext.StateEligible {
+		if !s.serves(q.Model.ID) || !s.wanted(q) {
 			continue
 		}
-		if !class.Busy(p.ledger.Load(s.seat).PrefillTokens, s.maxBatched) {
-			return true
+		switch p.state(s, now, q, th) {
+		case nvext.StateEligible:
+			if !class.Busy(p.ledger.Totals(s.seat, false).PrefillTokens, s.maxBatched) {
+				return true
+			}
+			worth = true
+		case nvext.StateOverloaded, nvext.StateInhibited:
+			worth = true
 		}
-		eligible = true
 	}
-	return !eligible
+	return !worth
 }
 
-// drain places the requests whose turn it is and that can go, and returns them; the
-// caller tells them when it has given the lock back.
+// batch is how many requests leave the line in one go, so that the lock is not held
+// for too long.
+const batch = 64
+
+// drain places a batch of the requests whose turn it is and that can go, and returns
+// them; the caller hands them to tell when it has given the lock back. It looks no
+// further if no rank has room for anybody: those whose ranks have all gone are refused
+// by sweep.
 func (p *pool) drain(now time.Time) (granted []*waiter) {
+	if l := p.line; l == nil || l.queue.Len() == 0 || !l.room() {
+		return nil
+	}
+	return p.sweep(now)
+}
+
+// room reports whether a rank has room for a class in which somebody waits.
+func (l *line) room() bool {
+	classes := l.queue.Classes()
+	for _, s := range l.pool.slots {
+		tokens := l.pool.ledger.Totals(s.seat, false).PrefillTokens
+		for i := range classes {
+			if l.queue.Waiting(i).Requests > 0 && !classes[i].Busy(tokens, s.maxBatched) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// sweep is drain that looks at everybody who waits.
+func (p *pool) sweep(now time.Time) (granted []*waiter) {
 	l := p.line
 	if l == nil || l.queue.Len() == 0 {
 		return nil
 	}
 	refresh := cmp.Or(l.cfg.RefreshAfter, 10*time.Second)
-	for {
+	for len(granted) < batch {
 		sw, class := l.queue.Pop(func(sw *sched.Waiter, class int) bool {
 			return l.free(sw.Value.(*waiter).c.q, &l.queue.Classes()[class])
 		})
@@ -184,7 +223,7 @@ func (p *pool) drain(now time.Time) (granted []*waiter) {
 		w := sw.Value.(*waiter)
 		w.c.waited = max(0, now.Sub(w.c.now))
 		if refresh > 0 && now.Sub(w.c.looked) >= refresh {
-			w.c.look()
+			w.c.match()
 		}
 		w.c.gathered = false
 		if w.err = w.c.choose(); w.err != nil {
@@ -196,6 +235,20 @@ func (p *pool) drain(now time.Time) (granted []*waiter) {
 		granted = append(granted, w)
 	}
 	return granted
+}
+
+// tell tells requests that it was their turn, and has those go that follow them. The
+// pool's lock is not held.
+func (p *pool) tell(now time.Time, granted []*waiter) {
+	for {
+		grant(granted)
+		if len(granted) < batch {
+			return
+		}
+		p.mu.Lock()
+		granted = p.sweep(now)
+		p.mu.Unlock()
+	}
 }
 
 // grant tells requests that it was their turn.
@@ -224,7 +277,7 @@ func (w *waiter) wait(ctx context.Context) (*Placement, error) {
 	r := w.c.pool.router
 	var late <-chan time.Time
 	if limit := r.cfg.Queue.MaxWait; limit > 0 {
-		t := time.NewTimer(limit)
+		t := time.NewTimer(limit - w.c.now.Sub(w.c.arrived())) // it may have waited before
 		defer t.Stop()
 		late = t.C
 	}
@@ -313,10 +366,11 @@ func (l *line) arm() {
 		p := l.pool
 		p.mu.Lock()
 		l.armed = false
-		granted := p.drain(r.cfg.Now())
+		now := r.cfg.Now()
+		granted := p.sweep(now)
 		l.arm()
 		p.mu.Unlock()
-		grant(granted)
+		p.tell(now, granted)
 	})
 }
 

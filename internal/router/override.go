@@ -1,21 +1,10 @@
 package router
 
 import (
+	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 )
-
-// overrideBody is an override as requests spell it.
-type overrideBody struct {
-	OverlapScoreWeight    *float64 `json:"overlap_score_weight"`
-	RouterTemperature     *float64 `json:"router_temperature"`
-	AssumeKVReuse         *bool    `json:"assume_kv_reuse"`
-	TrackPrefillTokens    *bool    `json:"track_prefill_tokens"`
-	OverlapScoreCredit    *float64 `json:"overlap_score_credit"`
-	PrefillLoadScale      *float64 `json:"prefill_load_scale"`
-	SharedCacheMultiplier *float64 `json:"shared_cache_multiplier"`
-}
 
 // maxWeight bounds weights and temperatures, so that costs stay numbers.
 const maxWeight = 1e9
@@ -37,43 +26,70 @@ func (e *OverrideError) Error() string {
 // ParseOverride reads an override from a JSON object. Members that it does not know
 // are ignored, those that are null are not set. The error is an *[OverrideError].
 func ParseOverride(raw []byte) (*Override, error) {
-	var b overrideBody
-	if err := json.Unmarshal(raw, &b); err != nil {
-		var wrong *json.UnmarshalTypeError
-		if !errors.As(err, &wrong) {
-			return nil, &OverrideError{Expected: "a JSON object", Got: "none"}
-		}
-		expected := "an object"
-		if wrong.Field != "" {
-			expected = "a number"
-			if wrong.Field == "assume_kv_reuse" || wrong.Field == "track_prefill_tokens" {
-				expected = "true or false"
-			}
-		}
-		return nil, &OverrideError{wrong.Field, expected, wrong.Value}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &members); err != nil {
+		return nil, &OverrideError{Expected: "an object", Got: kindOf(raw)}
 	}
+	var o Override
 	for _, f := range []struct {
 		name string
-		v    *float64
+		to   any // **float64 or **bool
 		most float64
 	}{
-		{"overlap_score_weight", b.OverlapScoreWeight, maxWeight},
-		{"router_temperature", b.RouterTemperature, maxWeight},
-		{"overlap_score_credit", b.OverlapScoreCredit, maxWeight},
-		{"prefill_load_scale", b.PrefillLoadScale, maxWeight},
-		{"shared_cache_multiplier", b.SharedCacheMultiplier, 1},
+		{"overlap_score_weight", &o.OverlapWeight, maxWeight},
+		{"router_temperature", &o.Temperature, maxWeight},
+		{"overlap_score_credit", &o.Credit, maxWeight},
+		{"prefill_load_scale", &o.PrefillScale, maxWeight},
+		{"shared_cache_multiplier", &o.SharedWeight, 1},
+		{"assume_kv_reuse", &o.AssumeReuse, 0},
+		{"track_prefill_tokens", &o.TrackPrefill, 0},
 	} {
-		if f.v != nil && !(*f.v >= 0 && *f.v <= f.most) {
-			return nil, &OverrideError{f.name, fmt.Sprintf("a number between 0 and %g", f.most), fmt.Sprintf("%g", *f.v)}
+		v, ok := members[f.name]
+		if !ok {
+			continue
+		}
+		err := json.Unmarshal(v, f.to)
+		switch to := f.to.(type) {
+		case **bool:
+			if err != nil {
+				return nil, &OverrideError{f.name, "true or false", kindOf(v)}
+			}
+		case **float64:
+			within := fmt.Sprintf("a number between 0 and %g", f.most)
+			if kind := kindOf(v); err != nil && kind != "a number" {
+				return nil, &OverrideError{f.name, "a number", kind}
+			} else if err != nil {
+				return nil, &OverrideError{f.name, within, "one beyond all numbers"}
+			}
+			if n := *to; n != nil && !(*n >= 0 && *n <= f.most) {
+				return nil, &OverrideError{f.name, within, fmt.Sprintf("%g", *n)}
+			}
 		}
 	}
-	return &Override{
-		Temperature:   b.RouterTemperature,
-		PrefillScale:  b.PrefillLoadScale,
-		Credit:        b.OverlapScoreCredit,
-		SharedWeight:  b.SharedCacheMultiplier,
-		AssumeReuse:   b.AssumeKVReuse,
-		TrackPrefill:  b.TrackPrefillTokens,
-		OverlapWeight: b.OverlapScoreWeight,
-	}, nil
+	return &o, nil
+}
+
+// kindOf says what a JSON value is.
+func kindOf(raw []byte) string {
+	raw = bytes.TrimSpace(raw)
+	switch {
+	case len(raw) == 0:
+		return "nothing"
+	case !json.Valid(raw):
+		return "what is not JSON"
+	}
+	switch raw[0] {
+	case '{':
+		return "an object"
+	case '[':
+		return "an array"
+	case '"':
+		return "a string"
+	case 't', 'f':
+		return "a boolean"
+	case 'n':
+		return "null"
+	default:
+		return "a number"
+	}
 }

@@ -2,6 +2,7 @@ package router
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -16,7 +17,10 @@ func TestParseOverride(t *testing.T) {
 	}{
 		{`{}`, Override{}},
 		{`{"router_temperature":null,"assume_kv_reuse":null}`, Override{}},
+		{`null`, Override{}},
+		{`{"Router_Temperature":0.5,"ROUTER_TEMPERATURE":"hot","Assume_KV_Reuse":1}`, Override{}}, // other names
 		{`{"router_temperature":0.5}`, Override{Temperature: ptr(0.5)}},
+		{` { "router_temperature" : 1e9 , "overlap_score_weight" : null } `, Override{Temperature: ptr(1e9)}},
 		{`{"overlap_score_weight":0,"assume_kv_reuse":false,"track_prefill_tokens":false,"unknown":[1]}`,
 			Override{OverlapWeight: ptr(0.0), AssumeReuse: ptr(false), TrackPrefill: ptr(false)}},
 		{`{"overlap_score_credit":2,"prefill_load_scale":3,"shared_cache_multiplier":1}`,
@@ -31,22 +35,30 @@ func TestParseOverride(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", row.raw, diff)
 		}
 	}
-	for raw, field := range map[string]string{
-		`[]`: "", `"x"`: "", `{`: "", ``: "",
-		`{"router_temperature":-0.1}`:     "router_temperature",
-		`{"router_temperature":"hot"}`:    "router_temperature",
-		`{"router_temperature":1e400}`:    "router_temperature",
-		`{"overlap_score_weight":1e10}`:   "overlap_score_weight",
-		`{"overlap_score_credit":-1}`:     "overlap_score_credit",
-		`{"prefill_load_scale":true}`:     "prefill_load_scale",
-		`{"shared_cache_multiplier":1.1}`: "shared_cache_multiplier",
-		`{"assume_kv_reuse":1}`:           "assume_kv_reuse",
-		`{"track_prefill_tokens":"yes"}`:  "track_prefill_tokens",
+	for raw, want := range map[string]string{
+		`[]`:    "expected an object, got an array",
+		`"x"`:   "expected an object, got a string",
+		`7`:     "expected an object, got a number",
+		` true`: "expected an object, got a boolean",
+		`{`:     "expected an object, got what is not JSON",
+		``:      "expected an object, got nothing",
+
+		`{"router_temperature":-0.1}`:           "router_temperature: expected a number between 0 and 1e+09, got -0.1",
+		`{"router_temperature":"hot"}`:          "router_temperature: expected a number, got a string",
+		`{"router_temperature":1e400}`:          "router_temperature: expected a number between 0 and 1e+09, got one beyond all numbers",
+		`{"overlap_score_weight":1e10}`:         "overlap_score_weight: expected a number between 0 and 1e+09, got 1e+10",
+		`{"overlap_score_credit":-1}`:           "overlap_score_credit: expected a number between 0 and 1e+09, got -1",
+		`{"prefill_load_scale":true}`:           "prefill_load_scale: expected a number, got a boolean",
+		`{"prefill_load_scale":[1]}`:            "prefill_load_scale: expected a number, got an array",
+		`{"shared_cache_multiplier":1.1}`:       "shared_cache_multiplier: expected a number between 0 and 1, got 1.1",
+		`{"assume_kv_reuse":1}`:                 "assume_kv_reuse: expected true or false, got a number",
+		`{"track_prefill_tokens":"yes"}`:        "track_prefill_tokens: expected true or false, got a string",
+		`{"track_prefill_tokens":{"on":false}}`: "track_prefill_tokens: expected true or false, got an object",
 	} {
 		_, err := ParseOverride([]byte(raw))
 		var wrong *OverrideError
-		if !errors.As(err, &wrong) || wrong.Field != field || wrong.Expected == "" || wrong.Got == "" {
-			t.Errorf("%s: %v, want an error about %q", raw, err, field)
+		if !errors.As(err, &wrong) || err.Error() != want || !strings.HasPrefix(want, wrong.Field) {
+			t.Errorf("%s: %v, want %s", raw, err, want)
 		}
 	}
 }

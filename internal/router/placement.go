@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stator-ai/stator/internal/engine"
+	"github.com/stator-ai/stator/internal/kv"
 	"github.com/stator-ai/stator/internal/sched"
 	"github.com/stator-ai/stator/nvext"
 )
@@ -35,11 +36,15 @@ type Placement struct {
 	expected     int           // tokens of the answer, 0 = unknown
 	booking      sched.Booking // guarded by the pool's mutex
 	blocks       int           // KV blocks of prompt and answer
-	outputTokens int
+	outputTokens atomic.Int64
 	decoding     bool      // the first token was seen
 	grown        time.Time // when blocks grew last, or the first token came
 	since        int       // tokens since then
 	guess        prediction
+	kept         uint64     // where the ring has the decision
+	prompt       []kv.Block // to be noted as sent once it has been computed
+	ahead        int        // tokens that the rank had to compute for it and before it
+	prefill      *prefill   // nil if the first token is seen
 	released     atomic.Bool
 }
 
@@ -62,11 +67,22 @@ func (p *Placement) FirstToken() {
 	p.grown = p.router.cfg.Now()
 	p.pool.metrics.FirstToken(p.grown.Sub(p.placed))
 	p.slot.worker.answered.Store(p.grown.UnixNano())
+	p.noteSent(p.grown)
 	p.pool.mu.Lock()
+	p.slot.learnSpeed(p.ahead, p.grown.Sub(p.placed))
 	p.pool.ledger.Prefilled(&p.booking)
 	granted := p.pool.drain(p.grown)
 	p.pool.mu.Unlock()
-	grant(granted)
+	p.pool.tell(p.grown, granted)
+}
+
+// noteSent notes that the rank has the prompt in its cache by now, if nobody else tells.
+// Of a rank that has left the pool, nothing is noted.
+func (p *Placement) noteSent(now time.Time) {
+	if p.prompt != nil && !p.slot.left.Load() {
+		p.pool.sent.Route(now, p.slot.source(), p.prompt)
+	}
+	p.prompt = nil
 }
 
 // Output says that n more tokens were generated. It takes the pool's lock only
@@ -75,9 +91,9 @@ func (p *Placement) Output(n int) {
 	if n <= 0 || p.released.Load() {
 		return
 	}
-	p.outputTokens += n
+	output := int(p.outputTokens.Add(int64(n)))
 	p.since += n
-	grown := p.pool.blocksOf(p.promptTokens+p.outputTokens) - p.blocks
+	grown := p.pool.blocksOf(p.promptTokens+output) - p.blocks
 	if grown <= 0 {
 		return
 	}
@@ -85,9 +101,15 @@ func (p *Placement) Output(n int) {
 	now := p.router.cfg.Now()
 	p.pool.metrics.Tokens(now.Sub(p.grown), p.since)
 	p.grown, p.since = now, 0
+	decay := p.decay()
+	var granted []*waiter
 	p.pool.mu.Lock()
-	p.pool.ledger.Grow(&p.booking, grown, p.decay())
+	p.pool.ledger.Grow(&p.booking, grown, decay)
+	if decay >= 0 { // there may be fewer by now
+		granted = p.pool.drain(now)
+	}
 	p.pool.mu.Unlock()
+	p.pool.tell(now, granted)
 }
 
 // decay is what the request's own blocks weigh by now: less the nearer the answer is
@@ -97,14 +119,16 @@ func (p *Placement) decay() float64 {
 	if p.expected <= 0 || !p.router.cfg.KV.TrackOutput {
 		return -1
 	}
-	return max(0, 1-float64(p.outputTokens)/float64(p.expected))
+	return max(0, 1-float64(p.outputTokens.Load())/float64(p.expected))
 }
 
 // Whole says that the answer came at once, with n tokens. It takes the place of
 // FirstToken and Output where they cannot be told apart.
 func (p *Placement) Whole(n int) {
-	p.outputTokens = n
-	p.slot.worker.answered.Store(p.router.cfg.Now().UnixNano())
+	now := p.router.cfg.Now()
+	p.outputTokens.Store(int64(n))
+	p.slot.worker.answered.Store(now.UnixNano())
+	p.noteSent(now)
 }
 
 // Outcome is how a request ended.
@@ -136,13 +160,19 @@ func (p *Placement) Done(o Outcome) {
 	if o.inhibits() { // before somebody else is sent there
 		p.router.inhibit(p.slot.worker, o)
 	}
+	if p.prefill != nil {
+		p.prefill.timer.Stop()
+	}
 	now := p.router.cfg.Now()
 	p.pool.mu.Lock()
+	if p.prefill != nil {
+		p.prefill.booking = nil
+	}
 	p.pool.ledger.Free(&p.booking)
 	granted := p.pool.drain(now)
 	p.pool.mu.Unlock()
-	grant(granted)
-	p.pool.metrics.Done(p.outputTokens)
+	p.pool.tell(now, granted)
+	p.pool.metrics.Done(int(p.outputTokens.Load()))
 }
 
 // Latency records what the request's timing says about its worker. What is not

@@ -35,7 +35,8 @@ type pool struct {
 	// nil where nobody asks.
 	told, sent *kvindex.Index
 	unwatch    []func()
-	expired    atomic.Int64 // when sent was last looked through, in Unix nanoseconds
+	strange    atomic.Uint64 // events of ranks that there are not
+	expired    atomic.Int64  // when sent was last looked through, in Unix nanoseconds
 
 	mu     sync.Mutex
 	slots  []*slot // sorted by (worker, rank)
@@ -54,8 +55,12 @@ type slot struct {
 	model    engine.Model   // as the worker serves it
 	adapters []engine.Model // of it
 	seat     sched.Seat
+	left     atomic.Bool   // it is in the pool no more
 	held     *atomic.Int64 // blocks in its cache
-	trust    float64       // how much of what is predicted is found there
+	trust    float64       // how much of what is predicted was found there
+	trusted  time.Time     // when that was
+	doubted  bool          // it was said that little was
+	speed    float64       // prompt tokens a second; 0 = unknown
 	gauges   *metrics.Worker
 	truth    *metrics.Truth
 
@@ -73,7 +78,7 @@ func newPool(r *Router, key poolKey) *pool {
 	p.told, p.sent = r.cfg.indexes()
 	for _, x := range []*kvindex.Index{p.told, p.sent} {
 		if x != nil {
-			p.unwatch = append(p.unwatch, r.cfg.Metrics.WatchIndex(key.model, func() metrics.IndexSample { return sample(x) }))
+			p.unwatch = append(p.unwatch, r.cfg.Metrics.WatchIndex(key.model, func() metrics.IndexSample { return p.sample(x) }))
 		}
 	}
 	if r.cfg.Queue != nil {
@@ -82,13 +87,17 @@ func newPool(r *Router, key poolKey) *pool {
 	return p
 }
 
-func sample(x *kvindex.Index) metrics.IndexSample {
+func (p *pool) sample(x *kvindex.Index) metrics.IndexSample {
 	st := x.Stats()
-	return metrics.IndexSample{
+	out := metrics.IndexSample{
 		Ranks: st.Ranks, Blocks: st.Blocks, Orphans: st.Orphans, Bytes: st.Bytes,
 		Stored: st.Applied[kv.Stored], Removed: st.Applied[kv.Removed], Cleared: st.Applied[kv.Cleared],
 		Duplicates: st.Duplicates, Forgotten: st.Forgotten, Expired: st.Expired, Pruned: st.Pruned,
 	}
+	if x == p.told {
+		out.Skipped = map[string]uint64{"not_registered": p.strange.Load()}
+	}
+	return out
 }
 
 // close ends the pool's series. What is booked ends by itself.
@@ -153,31 +162,29 @@ func (s *slot) wanted(q *Request) bool {
 func (p *pool) place(now time.Time, q *Request, d decision, call func(*Placement, error)) (*Placement, *waiter, error) {
 	c := newChoice(p, now, q, d)
 	c.look()
+	var w *waiter
+	var err error
 	p.mu.Lock()
-	if p.line != nil {
-		w, err := p.line.gate(c, call)
-		if err != nil {
-			p.mu.Unlock()
-			c.free()
-			return nil, nil, err
-		}
-		if w != nil {
-			granted := p.drain(now) // it may be its turn already
-			p.mu.Unlock()
-			grant(granted)
-			return nil, w, nil
-		}
-	}
 	var locked time.Time
 	if p.router.cfg.LockHeld != nil {
 		locked = time.Now()
 	}
-	err := c.choose()
+	granted := p.drain(now)
+	if p.line != nil {
+		w, err = p.line.gate(c, call)
+	}
+	if w == nil && err == nil {
+		err = c.choose()
+	}
 	p.mu.Unlock()
 	if p.router.cfg.LockHeld != nil {
 		p.router.cfg.LockHeld(time.Since(locked))
 	}
-	if err != nil {
+	p.tell(now, granted)
+	switch {
+	case w != nil:
+		return nil, w, nil
+	case err != nil:
 		c.free()
 		return nil, nil, err
 	}
@@ -273,6 +280,7 @@ func (p *pool) admit(w *worker, rank uint32, m *engine.Model, adapters []engine.
 	s.model, s.adapters, s.gauges = *m, adapters, gauges
 	s.truth = p.router.cfg.Metrics.Truth(p.key.model, uint64(w.ID))
 	s.totalBlocks, s.maxBatched, s.trust = m.TotalBlocks, m.MaxBatchedTokens, 1
+	s.speed = 0
 	// Whatever it was sent, it has come with an empty cache; one that tells says so
 	// itself.
 	p.sent.ClearRank(s.source())
@@ -320,6 +328,7 @@ func (p *pool) retain(w *worker, stays map[*slot]bool) {
 		if s.worker != w || stays[s] {
 			return false
 		}
+		s.left.Store(true)
 		p.ledger.Leave(s.seat)
 		p.told.RemoveRank(s.source())
 		p.sent.RemoveRank(s.source())
@@ -383,9 +392,10 @@ func (p *pool) report(w kv.WorkerID, loads []engine.Load) {
 			s.maxBatched = cmp.Or(l.BatchedLimit, s.maxBatched)
 		}
 	}
-	granted := p.drain(p.router.cfg.Now())
+	now := p.router.cfg.Now()
+	granted := p.drain(now)
 	p.mu.Unlock()
-	grant(granted)
+	p.tell(now, granted)
 }
 
 // wake has requests go that can by now.
@@ -394,20 +404,21 @@ func (p *pool) wake(now time.Time) {
 		return
 	}
 	p.mu.Lock()
-	granted := p.drain(now)
+	granted := p.sweep(now)
 	p.mu.Unlock()
-	grant(granted)
+	p.tell(now, granted)
 }
 
 // show publishes what is booked.
 func (p *pool) show() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	now := p.router.cfg.Now()
 	for _, s := range p.slots {
 		l := p.load(s)
 		s.gauges.SetLoad(l.activeBlocks, l.prefillTokens)
 		s.gauges.SetRequests(l.inflight)
-		s.gauges.SetTrust(s.trust)
+		s.gauges.SetTrust(s.trustAt(now))
 	}
 	p.metrics.SetLedger(p.ledger.Stats())
 	for name := range p.shown {

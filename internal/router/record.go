@@ -38,7 +38,8 @@ type record struct {
 	chosen       int
 	best         int
 
-	predicted int
+	foretold  bool          // something was predicted
+	predicted int           // tokens
 	verdict   nvext.Verdict // empty until the engine has answered
 	actual    int           // negative if the engine does not say
 }
@@ -66,7 +67,7 @@ func (c *choice) record() record {
 	if cfg.Mode == KV {
 		rec.cost, rec.promptTokens, rec.blockSize, rec.tied = c.cost, c.dec.PromptTokens, c.dec.BlockSize, c.dec.Tied
 		rec.blocks = (c.dec.PromptTokens + c.dec.BlockSize - 1) / c.dec.BlockSize
-		rec.predicted = c.placement.guess.tokens
+		rec.foretold, rec.predicted = c.placement.guess.made, c.placement.guess.tokens
 		if cfg.Selector != nil {
 			rec.selector = cmp.Or(cfg.SelectorName, "custom")
 		}
@@ -132,7 +133,9 @@ func (rec *record) routing(limit int) *nvext.Routing {
 	if rec.mode == KV {
 		out.PromptTokens, out.BlockSize = rec.promptTokens, rec.blockSize
 		out.BestOverlapBlocks = rec.best
-		out.PredictedCachedTokens = new(rec.predicted)
+		if rec.foretold {
+			out.PredictedCachedTokens = new(rec.predicted)
+		}
 		out.Policy = "cost"
 		if rec.selector != "" {
 			out.Policy = rec.selector

@@ -198,7 +198,7 @@ func TestExplained(t *testing.T) {
 			tied, states := 0, map[nvext.State]int{}
 			decisions := 600
 			if raceEnabled {
-				decisions = 150
+				decisions = 100
 			}
 			for made := 0; made < decisions; {
 				c.disturb()
@@ -369,6 +369,41 @@ func TestDecisionsKept(t *testing.T) {
 	mustPlace(t, off, &Request{Model: m}).Done(Completed)
 	if got := off.Decisions(10, all); got != nil {
 		t.Errorf("%d decisions of a router that keeps none", len(got))
+	}
+}
+
+// TestRefusalsLeaveNoHoles: what the ring keeps is numbered by itself, so that requests
+// that were refused, or only asked, take nothing from it, and each answer finds its own.
+func TestRefusalsLeaveNoHoles(t *testing.T) {
+	r, m := crew(t, Config{Decisions: 4}, tellers(2)...)
+	prompt := tokensOf(1, 160)
+	store(t, r, 1, 0, kv.Device, prompt, 0, 10)
+	var placed []*Placement
+	for i := range 6 {
+		for range i { // some in between
+			if _, err := r.Place(t.Context(), &Request{Model: m, Allowed: []uint64{9}}); !errors.Is(err, ErrNoneAllowed) {
+				t.Fatal(err)
+			}
+			query(t, r, ask(m, prompt))
+		}
+		q := ask(m, prompt)
+		q.ID, q.Pinned, q.Pin = fmt.Sprint(i), true, 1
+		placed = append(placed, mustPlace(t, r, q))
+	}
+	for i, p := range placed {
+		p.Usage(160, 150+i)
+		p.Done(Completed)
+	}
+	var got []string
+	for _, d := range r.Decisions(10, func(string, string, uint64) bool { return true }) {
+		if d.Routing.ActualCachedTokens == nil {
+			t.Errorf("decision %s was not settled", d.Routing.RequestID)
+			continue
+		}
+		got = append(got, fmt.Sprint(d.Routing.RequestID, " ", *d.Routing.ActualCachedTokens))
+	}
+	if diff := cmp.Diff([]string{"5 155", "4 154", "3 153", "2 152"}, got); diff != "" {
+		t.Errorf("kept and found (-want +got):\n%s", diff)
 	}
 }
 

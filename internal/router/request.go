@@ -1,6 +1,8 @@
 package router
 
 import (
+	"time"
+
 	"github.com/stator-ai/stator/internal/kv"
 	"github.com/stator-ai/stator/internal/sched"
 )
@@ -23,6 +25,11 @@ type Request struct {
 	// Text stands in for the tokens of a prompt that has none: bytes that are equal
 	// as far as prompts are. No more than [MaxText] are looked at.
 	Text []byte
+	// Whole says that the answer comes at once, so that its first token is not seen.
+	Whole bool
+	// Arrived is when the request came, if it was placed before; zero means now. Its
+	// place in the queue, and how long it may wait, go by that.
+	Arrived time.Time
 	// ExpectedOutput is how many tokens the answer is expected to have; 0 = unknown.
 	ExpectedOutput int
 	// Jump is the head start in the queue, in seconds; Tier goes before all lower ones

@@ -3,6 +3,7 @@ package router
 import (
 	"encoding/json"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/stator-ai/stator/internal/engine"
 	"github.com/stator-ai/stator/internal/kv"
+	"github.com/stator-ai/stator/internal/sched"
 	"github.com/stator-ai/stator/nvext"
 )
 
@@ -106,7 +108,11 @@ func TestRerun(t *testing.T) {
 				m.SetThresholds(Thresholds{DecodeBlocks: ptr(0.5), PrefillTokens: ptr(uint64(900))})
 				var running []*Placement
 				states := make(map[nvext.State]int)
-				for made := 0; made < 700; {
+				decisions := 700
+				if raceEnabled {
+					decisions = 400
+				}
+				for made := 0; made < decisions; {
 					if k := len(running); k > 0 && (k > 30 || rng.IntN(2) == 0) {
 						i := rng.IntN(k)
 						running[i].FirstToken()
@@ -193,17 +199,67 @@ func TestChanceIsPartOfTheRecord(t *testing.T) {
 	}
 }
 
-// TestQueryForetells: what a query is told is what the next request gets.
-func TestQueryForetells(t *testing.T) {
-	for _, mode := range Modes[:4] {
-		r, m := mixedFleet(t, Config{Mode: mode, Seed: 9}, 6, 16, 32)
-		for range 100 {
-			asked := mustPlace(t, r, &Request{Model: m, QueryOnly: true})
-			got := mustPlace(t, r, &Request{Model: m})
-			if asked.Last().Target != got.Last().Target {
-				t.Fatalf("%s: told %v, placed on %v", mode, asked.Last().Target, got.Last().Target)
+// TestQueriesSpread: every query is a decision of its own, so that many of them go to
+// equal ranks equally often, and none moves the turn of round robin.
+func TestQueriesSpread(t *testing.T) {
+	const workers, queries = 4, 2000
+	for _, row := range []struct {
+		name  string
+		mode  Mode
+		warm  float64 // temperature
+		whole bool    // one worker gets all
+	}{
+		{"kv", KV, 0, false}, {"kv by chance", KV, 0.5, false}, {"random", Random, 0, false},
+		{"least loaded", LeastLoaded, 0, false}, {"power of two", PowerOfTwo, 0, false}, {"round robin", RoundRobin, 0, true},
+	} {
+		cost := sched.DefaultCost()
+		cost.Temperature = row.warm
+		r, m := crew(t, Config{Mode: row.mode, Seed: 9, KV: KVConfig{Cost: &cost}}, tellers(workers)...)
+		count := make(map[kv.WorkerID]int)
+		ordinals := make(map[uint64]bool)
+		for range queries {
+			q := ask(m, tokensOf(1, 160))
+			p := query(t, r, q)
+			count[workerOf(p)]++
+			if !row.whole {
+				ordinals[p.Routing.Decision] = true
 			}
 		}
+		switch {
+		case row.whole && count[1] != queries:
+			t.Errorf("%s: queries moved the turn: %v", row.name, count)
+		case !row.whole && len(ordinals) != queries:
+			t.Errorf("%s: %d ordinals for %d queries", row.name, len(ordinals), queries)
+		}
+		for w := kv.WorkerID(1); w <= workers && !row.whole; w++ {
+			// Six standard deviations are 116.
+			if n := count[w]; n < queries/workers-116 || n > queries/workers+116 {
+				t.Errorf("%s: worker %d was named %d times of %d", row.name, w, n, queries)
+			}
+		}
+		if p := mustPlace(t, r, &Request{Model: m}); row.whole && workerOf(p) != 1 {
+			t.Errorf("%s: the first request went to %d", row.name, workerOf(p))
+		}
+	}
+}
+
+// TestQueriesByChance: with a temperature, queries name workers as often as they say.
+func TestQueriesByChance(t *testing.T) {
+	cost := sched.DefaultCost()
+	cost.Temperature = 1
+	r, m := crew(t, Config{Seed: 3, KV: KVConfig{Cost: &cost}}, tellers(2)...)
+	prompt := tokensOf(1, 160)
+	store(t, r, 1, 0, kv.Device, prompt, 0, 5)
+	const queries = 4000
+	first := 0
+	for range queries {
+		if workerOf(query(t, r, ask(m, prompt))) == 1 {
+			first++
+		}
+	}
+	want := queries / (1 + math.Exp(-1))
+	if math.Abs(float64(first)-want) > 170 { // six standard deviations
+		t.Errorf("the better of two was named %d times of %d, want about %.0f", first, queries, want)
 	}
 }
 

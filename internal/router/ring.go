@@ -1,6 +1,7 @@
 package router
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"sync"
@@ -13,11 +14,17 @@ import (
 // none.
 type ring struct {
 	mu      sync.Mutex
-	entries []entry // a decision lies at its ordinal modulo their number
+	added   uint64
+	widest  int     // most candidates of a decision
+	entries []entry // the nth that was added lies at n modulo their number
 }
 
+// maxKept bounds how many candidates the decisions have together; with more ranks fewer
+// decisions are kept.
+const maxKept = 1 << 18
+
 type entry struct {
-	ordinal uint64 // 0 means that there is none
+	number uint64 // how many were added with it; 0 means that there is none
 	record
 }
 
@@ -28,20 +35,22 @@ func newRing(n int) *ring {
 	return &ring{entries: make([]entry, n)}
 }
 
-// add keeps a copy of a decision.
-func (r *ring) add(c *choice) {
+// add keeps a copy of a decision and returns its number.
+func (r *ring) add(c *choice) uint64 {
 	if r == nil {
-		return
+		return 0
 	}
 	rec := c.record()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	e := &r.entries[c.d.ordinal%uint64(len(r.entries))]
-	if e.ordinal > c.d.ordinal { // that of a request that has waited for long
-		return
+	r.added++
+	if n := len(rec.cands) + len(rec.others); n > r.widest {
+		r.widest = n
+		r.narrow(max(16, maxKept/n))
 	}
+	e := &r.entries[r.added%uint64(len(r.entries))]
 	cands, others, pools := e.cands, e.others, e.pools
-	e.ordinal, e.record = c.d.ordinal, rec
+	e.number, e.record = r.added, rec
 	e.cands = append(cands[:0], rec.cands...)
 	e.others = append(others[:0], rec.others...)
 	e.pools = append(pools[:0], rec.pools...)
@@ -50,16 +59,25 @@ func (r *ring) add(c *choice) {
 	} else {
 		chosePool(&e.pools[c.d.pool], len(rec.cands))
 	}
+	return e.number
 }
 
-// settle notes what the engine found in its cache.
-func (r *ring) settle(ordinal uint64, v nvext.Verdict, cached int) {
+// narrow leaves room for so many decisions, and begins anew if there was room for more.
+func (r *ring) narrow(n int) {
+	if n < len(r.entries) {
+		r.entries = make([]entry, n)
+	}
+}
+
+// settle notes what the engine found in its cache for the decision of that number, if
+// it is still there.
+func (r *ring) settle(number uint64, v nvext.Verdict, cached int) {
 	if r == nil {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if e := &r.entries[ordinal%uint64(len(r.entries))]; e.ordinal == ordinal {
+	if e := &r.entries[number%uint64(len(r.entries))]; e.number == number {
 		e.verdict, e.actual = v, cached
 	}
 }
@@ -77,26 +95,31 @@ func (r *Router) Decisions(most int, keep func(model, request string, worker uin
 	if r.ring == nil {
 		return nil
 	}
-	r.ring.mu.Lock()
-	defer r.ring.mu.Unlock()
-	latest := make([]*entry, 0, len(r.ring.entries))
-	for i := range r.ring.entries {
-		e := &r.ring.entries[i]
-		if e.ordinal > 0 && keep(e.model, e.requestID, uint64(e.cands[e.chosen].Worker)) {
-			latest = append(latest, e)
+	var out []Decided
+	for _, rec := range r.ring.latest(most, keep) {
+		out = append(out, Decided{rec.at, rec.routing(math.MaxInt)})
+	}
+	return out
+}
+
+// latest returns copies of the latest decisions that keep wants, the latest first.
+func (r *ring) latest(most int, keep func(model, request string, worker uint64) bool) []record {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var found []*entry
+	for i := range r.entries {
+		e := &r.entries[i]
+		if e.number > 0 && keep(e.model, e.requestID, uint64(e.cands[e.chosen].Worker)) {
+			found = append(found, e)
 		}
 	}
-	slices.SortFunc(latest, func(a, b *entry) int {
-		if a.ordinal > b.ordinal {
-			return -1
-		}
-		return 1
-	})
-	var out []Decided
-	for _, e := range latest[:min(most, len(latest))] {
-		routing := e.routing(math.MaxInt)
-		routing.Pools = slices.Clone(routing.Pools)
-		out = append(out, Decided{e.at, routing})
+	slices.SortFunc(found, func(a, b *entry) int { return cmp.Compare(b.number, a.number) })
+	out := make([]record, min(most, len(found)))
+	for i := range out {
+		out[i] = found[i].record
+		out[i].cands = slices.Clone(out[i].cands)
+		out[i].others = slices.Clone(out[i].others)
+		out[i].pools = slices.Clone(out[i].pools)
 	}
 	return out
 }

@@ -159,17 +159,12 @@ func (r *Router) place(q *Request, call func(*Placement, error)) (*Placement, *w
 		return nil, nil, ErrPinMissing
 	}
 	now := r.cfg.Now()
-	var d decision
-	if q.QueryOnly {
-		d.ordinal = r.decisions.Load() + 1 // of the next decision, which it foretells
-	} else {
-		d.ordinal = r.decisions.Add(1)
-	}
+	d := decision{ordinal: r.decisions.Add(1)}
 	pools := q.Model.pools
 	if q.Pinned {
 		i := slices.IndexFunc(pools, func(p *pool) bool { return p.has(q.Pin) })
 		if i < 0 {
-			return nil, nil, &PinError{Worker: q.Pin, Reason: PinUnknown}
+			return nil, nil, r.unknownPin(q.Pin)
 		}
 		return pools[i].place(now, q, d, call)
 	}
@@ -212,6 +207,18 @@ func (r *Router) place(q *Request, call func(*Placement, error)) (*Placement, *w
 	return nil, nil, err
 }
 
+// unknownPin says why a pinned worker is in no pool of the model: it is not there, or
+// has not said yet what it serves.
+func (r *Router) unknownPin(id kv.WorkerID) error {
+	r.mu.RLock()
+	w := r.workers[id]
+	r.mu.RUnlock()
+	if w != nil && w.info.Load() == nil {
+		return &PinError{Worker: id, Reason: PinUnavailable}
+	}
+	return &PinError{Worker: id, Reason: PinUnknown}
+}
+
 // telling orders the reasons for which pools refuse a request by how much they
 // tell the client.
 func telling(err error) int {
@@ -242,15 +249,37 @@ type Model struct {
 	thresholds *atomic.Pointer[Thresholds]
 }
 
-// Lookup returns the model with that name, or [ErrUnknownModel].
+// Lookup returns the model with that name, or [ErrUnknownModel]. An adapter has two
+// names: its own, and "model:adapter" with that of its model.
 func (r *Router) Lookup(name string) (*Model, error) {
 	r.mu.RLock()
-	m := r.models[name]
-	r.mu.RUnlock()
-	if m == nil {
-		return nil, ErrUnknownModel
+	defer r.mu.RUnlock()
+	if m := r.models[name]; m != nil {
+		return m, nil
 	}
-	return m, nil
+	for i := len(name) - 1; i > 0; i-- {
+		if name[i] != ':' {
+			continue
+		}
+		if m := r.models[name[i+1:]]; m != nil && m.Adapter && m.Parent == name[:i] {
+			return m, nil
+		}
+	}
+	return nil, ErrUnknownModel
+}
+
+// Family returns the names of a model and of its adapters, or with an empty name those
+// of all models, in no order.
+func (r *Router) Family(name string) []string {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	var out []string
+	for id, m := range r.models {
+		if name == "" || id == name || m.Parent == name {
+			out = append(out, id)
+		}
+	}
+	return out
 }
 
 // Tokenizer returns an engine that gives tokens for m: of those that can be reached
@@ -300,7 +329,7 @@ type WorkerStatus struct {
 }
 
 // Status returns all models, in the order in which the first worker of each was
-// added, with their workers sorted by (worker, rank).
+// added and adapters after models, with their workers sorted by (worker, rank).
 func (r *Router) Status() []ModelStatus {
 	now := r.cfg.Now()
 	r.mu.RLock()
@@ -322,9 +351,21 @@ func (r *Router) Status() []ModelStatus {
 		})
 	}
 	slices.SortFunc(out, func(a, b ModelStatus) int {
-		return cmp.Or(cmp.Compare(a.index, b.index), cmp.Compare(a.Model.ID, b.Model.ID))
+		return cmp.Or(cmp.Compare(a.index, b.index), compareBool(a.Model.Adapter, b.Model.Adapter), cmp.Compare(a.Model.ID, b.Model.ID))
 	})
 	return out
+}
+
+// compareBool orders false before true.
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	default:
+		return -1
+	}
 }
 
 // Thresholds returns the busy thresholds in force for m.
@@ -361,7 +402,7 @@ func (r *Router) Report(w kv.WorkerID, loads []engine.Load) {
 }
 
 // Apply takes in what engines say about their caches, and keeps nothing of the batch.
-// Batches of workers that are not known are left out. It returns nil.
+// Batches of workers and ranks that are not known are left out. It returns nil.
 func (r *Router) Apply(b *kv.Batch) error {
 	r.mu.RLock()
 	w := r.workers[b.Source.Worker]
@@ -371,7 +412,11 @@ func (r *Router) Apply(b *kv.Batch) error {
 	}
 	if pools := w.pools.Load(); pools != nil {
 		for _, p := range *pools {
-			p.told.Apply(b)
+			if b.Source.Rank < w.ranks.Load() {
+				p.told.Apply(b)
+			} else {
+				p.strange.Add(uint64(len(b.Events)))
+			}
 		}
 	}
 	return nil

@@ -109,7 +109,7 @@ func (r *Router) expire(key leaseKey, mine *lease) {
 	l.mu.Unlock()
 	mine.placement.Done(Cancelled)
 	r.cfg.Metrics.LeaseExpired()
-	r.cfg.Log.Warn("lease of a booking has ended", "model", key.model, "request_id", key.id, "lease", mine.length)
+	r.cfg.Log.Debug("lease of a booking has ended", "model", key.model, "request_id", key.id, "lease", mine.length)
 }
 
 // Renew says that a booking is still wanted, and with prefilled set that its prompt

@@ -1,6 +1,9 @@
 package router
 
 import (
+	"math"
+	"time"
+
 	"github.com/stator-ai/stator/internal/kv"
 	"github.com/stator-ai/stator/internal/metrics"
 	"github.com/stator-ai/stator/internal/sched"
@@ -18,12 +21,15 @@ type prediction struct {
 }
 
 func (p *Placement) predict(c *choice, cand *sched.Candidate) {
+	if c.pool.told == nil && c.pool.sent == nil {
+		return // nobody asks about caches
+	}
 	size := c.pool.blockSize()
 	limit := max(c.q.PromptTokens, 0)
 	p.guess = prediction{
 		made:   true,
 		exact:  !c.q.Guess && (c.q.Tokens != nil || c.q.Blocks != nil),
-		tokens: min(int(cand.Depth[kv.NumTiers-1])*size, limit),
+		tokens: min(c.holds(cand)*size, limit),
 		best:   min(c.best*size, limit),
 		block:  size,
 	}
@@ -33,12 +39,16 @@ func (p *Placement) predict(c *choice, cand *sched.Candidate) {
 // has and how many of them it found in its cache, negative if it does not say.
 func (g *prediction) judge(ours, prompt, cached int) nvext.Verdict {
 	switch {
-	case !g.exact || cached < 0:
+	case !g.exact || prompt <= 0:
 		return nvext.VerdictUnknown
 	case prompt != ours:
 		return nvext.VerdictTokensDiffer
+	case g.best == 0 && cached >= g.block:
+		return nvext.VerdictUnforeseen
 	case g.best == 0:
 		return nvext.VerdictNoReuse
+	case cached < 0:
+		return nvext.VerdictUnknown
 	case cached < g.tokens-g.block:
 		return nvext.VerdictIndexStale
 	case g.tokens < g.best:
@@ -61,10 +71,14 @@ func (p *Placement) Usage(prompt, cached int) nvext.Verdict {
 	v := g.judge(p.promptTokens, prompt, cached)
 	p.pool.mu.Lock()
 	truth := p.slot.truth
-	if g.tokens > 0 && (v == nvext.VerdictAgreed || v == nvext.VerdictTraded || v == nvext.VerdictIndexStale) {
-		p.slot.learn(g, cached)
+	lost := false
+	if v == nvext.VerdictAgreed || v == nvext.VerdictTraded || v == nvext.VerdictIndexStale {
+		lost = p.slot.learn(p.router.cfg.Now(), g, cached)
 	}
 	p.pool.mu.Unlock()
+	if lost {
+		p.router.cfg.Log.Warn("a worker's cache holds less than it should; cached prompts count less there", "worker", p.leg.Target.Worker, "rank", p.leg.Target.Rank)
+	}
 	truth.Record(metrics.Verdict(v), g.tokens, max(cached, 0))
 	if r := p.Routing; r != nil {
 		r.CacheVerdict = v
@@ -72,19 +86,57 @@ func (p *Placement) Usage(prompt, cached int) nvext.Verdict {
 			r.ActualCachedTokens = new(cached)
 		}
 	}
-	p.router.ring.settle(p.ordinal, v, cached)
+	p.router.ring.settle(p.kept, v, cached)
 	return v
 }
 
-// learning is how much the latest answer counts in a rank's trust.
-const learning = 0.1
+// holds is how many leading blocks of the prompt a candidate should find in its cache:
+// those that it has, and, where the cost counts on them, those of requests under way.
+func (c *choice) holds(cand *sched.Candidate) int {
+	n := int(cand.Depth[kv.NumTiers-1])
+	if !c.cost.NoLive {
+		n = max(n, cand.Live)
+	}
+	return n
+}
+
+const (
+	// learning is how much the latest answer counts in a rank's trust.
+	learning = 0.1
+	// forgiving is the time in which half of a rank's mistrust is forgotten. Without
+	// it, one that nobody trusts would never be asked again.
+	forgiving = time.Minute
+)
 
 // learn adjusts how far predictions of the rank's cache are trusted. Those that are
-// short of a block are right. The caller holds the pool's lock.
-func (s *slot) learn(g *prediction, cached int) {
+// short of a block are right, and one of no more says nothing. It reports whether the
+// trust was lost just now. The caller holds the pool's lock.
+func (s *slot) learn(now time.Time, g *prediction, cached int) (lost bool) {
+	if g.tokens <= g.block {
+		return false
+	}
 	found := min(1, float64(cached+g.block)/float64(g.tokens))
-	s.trust += learning * (found - s.trust)
+	trust := s.trustAt(now)
+	s.trust, s.trusted = trust+learning*(found-trust), now
 	if s.trust > 0.999 {
 		s.trust = 1
 	}
+	switch {
+	case s.trust < 0.5 && !s.doubted:
+		s.doubted = true
+		return true
+	case s.trust > 0.9:
+		s.doubted = false
+	}
+	return false
+}
+
+// trustAt is how far predictions of the rank's cache are trusted by now. The caller
+// holds the pool's lock.
+func (s *slot) trustAt(now time.Time) float64 {
+	if s.trust == 1 {
+		return 1
+	}
+	since := max(0, now.Sub(s.trusted))
+	return 1 - (1-s.trust)*math.Exp2(-float64(since)/float64(forgiving))
 }

@@ -3,9 +3,12 @@ package router
 import (
 	"math"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stator-ai/stator/internal/kv"
 	"github.com/stator-ai/stator/internal/metrics"
+	"github.com/stator-ai/stator/internal/sched"
 	"github.com/stator-ai/stator/nvext"
 )
 
@@ -28,15 +31,21 @@ func TestVerdicts(t *testing.T) {
 		{"a block and a token less", g(96, 96), ours, 79, nvext.VerdictIndexStale},
 		{"nothing", g(96, 96), ours, 0, nvext.VerdictIndexStale},
 		{"nobody had anything", g(0, 0), ours, 0, nvext.VerdictNoReuse},
-		{"nobody was known to have anything", g(0, 0), ours, 64, nvext.VerdictNoReuse},
+		{"nobody was known to have anything", g(0, 0), ours, 64, nvext.VerdictUnforeseen},
+		{"nobody was known to have anything, a block", g(0, 0), ours, 16, nvext.VerdictUnforeseen},
+		{"nobody was known to have anything, less than a block", g(0, 0), ours, 15, nvext.VerdictNoReuse},
+		{"nobody had anything, it does not say", g(0, 0), ours, -1, nvext.VerdictNoReuse},
 		{"another had more", g(32, 96), ours, 32, nvext.VerdictTraded},
 		{"another had all", g(0, 96), ours, 0, nvext.VerdictTraded},
 		{"another had more and this one lost it", g(64, 96), ours, 0, nvext.VerdictIndexStale},
 		{"other tokens", g(96, 96), ours + 1, 96, nvext.VerdictTokensDiffer},
 		{"other tokens, nobody had anything", g(0, 0), ours - 1, 0, nvext.VerdictTokensDiffer},
 		{"it does not say", g(96, 96), ours, -1, nvext.VerdictUnknown},
-		{"it does not say, other tokens", g(96, 96), ours + 5, -1, nvext.VerdictUnknown},
+		{"it does not say, other tokens", g(96, 96), ours + 5, -1, nvext.VerdictTokensDiffer},
+		{"no usage", g(96, 96), 0, 0, nvext.VerdictUnknown},
+		{"no usage, nobody had anything", g(0, 0), -1, -1, nvext.VerdictUnknown},
 		{"a guess", guess, ours, 0, nvext.VerdictUnknown},
+		{"a guess, other tokens", guess, ours + 1, 0, nvext.VerdictUnknown},
 	} {
 		if got := row.g.judge(ours, row.prompt, row.cached); got != row.want {
 			t.Errorf("%s: %s, want %s", row.name, got, row.want)
@@ -47,7 +56,8 @@ func TestVerdicts(t *testing.T) {
 // TestTrust: a worker that keeps having less than it says is believed less, and
 // believed again once it is right.
 func TestTrust(t *testing.T) {
-	r, m := crew(t, Config{}, tellers(2)...)
+	now := time.Unix(1000, 0)
+	r, m := crew(t, Config{Now: func() time.Time { return now }, Virtual: true}, tellers(2)...)
 	prompt := tokensOf(1, 1600)
 	store(t, r, 1, 0, kv.Device, prompt, 0, 100)
 	slot := m.pools[0].slots[0]
@@ -101,6 +111,189 @@ func TestTrust(t *testing.T) {
 	if slot.trust != 1 {
 		t.Errorf("trust %v", slot.trust)
 	}
+}
+
+// TestMistrustIsForgotten: half of it in a minute, whether or not anybody is sent there.
+func TestMistrustIsForgotten(t *testing.T) {
+	now := time.Unix(1000, 0)
+	r, m := crew(t, Config{Now: func() time.Time { return now }, Virtual: true}, tellers(2)...)
+	prompt := tokensOf(1, 1600)
+	store(t, r, 1, 0, kv.Device, prompt, 0, 100)
+	q := ask(m, prompt)
+	q.Pinned, q.Pin = true, 1
+	for range 40 {
+		p := mustPlace(t, r, q)
+		p.Usage(1600, 0)
+		p.Done(Completed)
+	}
+	trust := func() float64 {
+		for _, c := range query(t, r, ask(m, prompt)).Routing.Candidates {
+			if c.WorkerID == 1 && c.Trust != nil {
+				return float64(*c.Trust)
+			}
+		}
+		return 1
+	}
+	begin := trust()
+	if begin > 0.05 {
+		t.Fatalf("trust %v after 40 answers without a block", begin)
+	}
+	// What is booked is what is to be computed if no more is there than is trusted.
+	p := mustPlace(t, r, q)
+	if got, want := loads(m).prefillTokens, 1600-int(math.Round(1600*begin)); got != want {
+		t.Errorf("%d tokens to compute, want %d", got, want)
+	}
+	p.Done(Completed)
+	for _, row := range []struct {
+		after time.Duration
+		left  float64
+	}{{30 * time.Second, math.Sqrt(0.5)}, {time.Minute, 0.5}, {2 * time.Minute, 0.25}, {10 * time.Minute, 1.0 / 1024}} {
+		now = time.Unix(1000, 0).Add(row.after)
+		if got, want := trust(), 1-(1-begin)*row.left; math.Abs(got-want) > 1e-9 {
+			t.Errorf("after %v: trust %v, want %v", row.after, got, want)
+		}
+	}
+	if got := m.pools[0].slots[0].trustAt(time.Unix(1, 0)); got != begin {
+		t.Errorf("by a clock that went back: trust %v, want %v", got, begin)
+	}
+	now = time.Unix(1000, 0).Add(time.Minute)
+	r.CountWorkers()
+	if got, want := sum(t, r.cfg.Metrics, "stator_worker_cache_trust", "worker_id", "1"), 1-(1-begin)/2; math.Abs(got-want) > 1e-9 {
+		t.Errorf("the gauge says %v, want %v", got, want)
+	}
+	// The next answer counts on top of what is left.
+	p = mustPlace(t, r, q)
+	p.Usage(1600, 0)
+	p.Done(Completed)
+	before := 1 - (1-begin)/2
+	if got, want := trust(), before+0.1*(0.01-before); math.Abs(got-want) > 1e-9 {
+		t.Errorf("after another answer: trust %v, want %v", got, want)
+	}
+}
+
+// TestTrustOfThoseWhoWaited: what a worker was found to have while a request waited counts
+// for it as of when it is placed, not as of when it came.
+func TestTrustOfThoseWhoWaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := queueOf(100)
+		cfg.RefreshAfter = -1
+		r, m := crew(t, Config{Queue: cfg}, tellers(1)...)
+		prompt := tokensOf(1, 1600)
+		store(t, r, 1, 0, kv.Device, prompt, 0, 100)
+		stale := mustPlace(t, r, ask(m, prompt))
+		busy := mustPlace(t, r, &Request{Model: m, PromptTokens: 1000})
+		w := waitFor(t, r, ask(m, prompt))
+		w.still(t)
+		time.Sleep(10 * time.Minute)
+		stale.Usage(1600, 0)
+		stale.Done(Completed)
+		busy.Done(Completed)
+		synctest.Wait()
+		p := w.placed(t)
+		if got := p.Routing.Chosen.Trust; got == nil || math.Abs(float64(*got)-0.901) > 1e-9 {
+			t.Errorf("trust %v, want 0.901", got)
+		}
+		w = waitFor(t, r, ask(m, prompt)) // as long as it takes to forget half
+		w.still(t)
+		time.Sleep(time.Minute)
+		p.Done(Completed)
+		synctest.Wait()
+		p = w.placed(t)
+		if got := p.Routing.Chosen.Trust; got == nil || math.Abs(float64(*got)-0.9505) > 1e-9 {
+			t.Errorf("a minute later: trust %v, want 0.9505", got)
+		}
+		p.Done(Completed)
+		idle(t, r, m)
+	})
+}
+
+// TestShortPredictionsTeachNothing: a block may be missing, so a prediction of no more
+// says nothing, neither for the worker nor against it.
+func TestShortPredictionsTeachNothing(t *testing.T) {
+	now := time.Unix(1000, 0)
+	for _, row := range []struct {
+		blocks, cached int
+		want           float64
+	}{{1, 0, 0.5}, {1, 16, 0.5}, {2, 0, 0.5}, {2, 32, 0.55}, {4, 0, 0.475}} {
+		r, m := crew(t, Config{Now: func() time.Time { return now }, Virtual: true}, tellers(1)...)
+		prompt := tokensOf(1, 160)
+		store(t, r, 1, 0, kv.Device, prompt, 0, row.blocks)
+		s := m.pools[0].slots[0]
+		s.trust, s.trusted = 0.5, now
+		p := mustPlace(t, r, ask(m, prompt))
+		p.Usage(160, row.cached)
+		p.Done(Completed)
+		if math.Abs(s.trust-row.want) > 1e-9 {
+			t.Errorf("%d blocks predicted, %d tokens found: trust %v, want %v", row.blocks, row.cached, s.trust, row.want)
+		}
+	}
+}
+
+// TestPredictionsCountWhatIsUnderWay: blocks that requests hold are predicted to be found,
+// where the cost counts on them.
+func TestPredictionsCountWhatIsUnderWay(t *testing.T) {
+	for _, off := range []bool{false, true} {
+		cost := sched.DefaultCost()
+		cost.NoLive = off
+		r, m := crew(t, Config{KV: KVConfig{Cost: &cost}}, tellers(2)...)
+		prompt := tokensOf(1, 160)
+		q := ask(m, prompt)
+		q.Pinned, q.Pin = true, 1
+		first := mustPlace(t, r, q)
+		if v := first.Usage(160, 0); v != nvext.VerdictNoReuse {
+			t.Errorf("the first: %s", v)
+		}
+		want := map[bool]struct {
+			predicted, best int
+			here, there     nvext.Verdict
+		}{
+			false: {160, 10, nvext.VerdictAgreed, nvext.VerdictTraded},
+			true:  {0, 0, nvext.VerdictUnforeseen, nvext.VerdictNoReuse},
+		}[off]
+		same := mustPlace(t, r, q)
+		if ro := same.Routing; *ro.PredictedCachedTokens != want.predicted || ro.OverlapBlocks != 0 {
+			t.Errorf("NoLive %v: %d tokens predicted, want %d; %d blocks known to be there", off, *ro.PredictedCachedTokens, want.predicted, ro.OverlapBlocks)
+		}
+		if v := same.Usage(160, 144); v != want.here {
+			t.Errorf("NoLive %v: where it runs: %s, want %s", off, v, want.here)
+		}
+		busy := mustPlace(t, r, &Request{Model: m, PromptTokens: 1600, Pinned: true, Pin: 1})
+		other := mustPlace(t, r, ask(m, prompt))
+		if ro := other.Routing; workerOf(other) != 2 || *ro.PredictedCachedTokens != 0 || ro.BestOverlapBlocks != want.best {
+			t.Errorf("NoLive %v: placed on %d with %d tokens predicted, want 2 with none; the best has %d blocks, want %d",
+				off, workerOf(other), *ro.PredictedCachedTokens, ro.BestOverlapBlocks, want.best)
+		}
+		if v := other.Usage(160, 0); v != want.there {
+			t.Errorf("NoLive %v: where it does not run: %s, want %s", off, v, want.there)
+		}
+		for _, p := range []*Placement{first, same, busy, other} {
+			p.Done(Completed)
+		}
+	}
+}
+
+// TestNoPredictionWithoutIndexes: where nobody asks about caches nothing is predicted, and
+// nothing comes of what engines find.
+func TestNoPredictionWithoutIndexes(t *testing.T) {
+	cost := sched.DefaultCost()
+	cost.PrefillScale = 0
+	r, m := crew(t, Config{KV: KVConfig{Cost: &cost}, Decisions: 4}, tellers(2)...)
+	prompt := tokensOf(1, 160)
+	first := mustPlace(t, r, ask(m, prompt))
+	p := mustPlace(t, r, ask(m, prompt))
+	if v := p.Usage(160, 64); v != "" || p.Routing.PredictedCachedTokens != nil || p.Routing.CacheVerdict != "" {
+		t.Errorf("verdict %q, %v tokens predicted", v, p.Routing.PredictedCachedTokens)
+	}
+	for _, d := range r.Decisions(4, func(string, string, uint64) bool { return true }) {
+		if d.Routing.PredictedCachedTokens != nil || d.Routing.CacheVerdict != "" {
+			t.Errorf("the ring has verdict %q, %v tokens predicted", d.Routing.CacheVerdict, d.Routing.PredictedCachedTokens)
+		}
+	}
+	if n := sum(t, r.cfg.Metrics, "stator_cache_verdicts_total"); n != 0 {
+		t.Errorf("%v verdicts counted", n)
+	}
+	first.Done(Completed)
+	p.Done(Completed)
 }
 
 func TestNoTrust(t *testing.T) {

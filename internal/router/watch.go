@@ -54,6 +54,7 @@ type worker struct {
 	since          atomic.Int64 // Unix nanoseconds of the time when it came
 	info           atomic.Pointer[engine.Info]
 	pools          atomic.Pointer[[]*pool]
+	ranks          atomic.Uint32 // how many it has
 	wake           chan struct{} // of size one: probe now
 	checked        chan struct{} // closed after the first check
 	once           sync.Once
@@ -268,6 +269,7 @@ func (r *Router) admit(w *worker, info *engine.Info) {
 	r.cfg.Metrics.DropWorker(uint64(w.ID)) // series of ranks that it has no more
 	stays := make(map[*slot]bool)
 	var in []*pool
+	ranks := 0
 	for _, em := range info.Models {
 		if em.Parent != "" && serves(info, em.Parent) {
 			continue // it goes with its model
@@ -284,6 +286,7 @@ func (r *Router) admit(w *worker, info *engine.Info) {
 		}
 		p := r.poolLocked(&em)
 		in = append(in, p)
+		ranks = max(ranks, em.Ranks)
 		for _, a := range adapters {
 			r.modelLocked(a.ID, p)
 		}
@@ -294,6 +297,7 @@ func (r *Router) admit(w *worker, info *engine.Info) {
 	}
 	w.info.Store(info)
 	w.pools.Store(&in)
+	w.ranks.Store(uint32(ranks))
 	w.inhibitedUntil.Store(0)
 	w.since.Store(r.cfg.Now().UnixNano())
 	w.discovered.Store(true)
