@@ -1,8 +1,8 @@
 package frontend
 
 import (
+	"encoding/json"
 	"fmt"
-	"math"
 	"net/http"
 	"strconv"
 	"time"
@@ -11,17 +11,17 @@ import (
 	"github.com/stator-ai/stator/nvext"
 )
 
-type decisionsBody struct {
-	Decisions []decisionBody `json:"decisions"`
-}
-
 type decisionBody struct {
 	Time    time.Time      `json:"time"`
 	Routing *nvext.Routing `json:"routing"`
 }
 
-// defaultDecisions is how many decisions are shown unless a number is given.
-const defaultDecisions = 50
+// How many decisions are shown unless a number is given, and at most: with many
+// workers each is long.
+const (
+	defaultDecisions = 50
+	maxDecisions     = 1000
+)
 
 // decisions answers with the latest placements, and why they were made.
 func (s *Server) decisions(w http.ResponseWriter, r *http.Request, _ *Key) {
@@ -29,11 +29,11 @@ func (s *Server) decisions(w http.ResponseWriter, r *http.Request, _ *Key) {
 	limit := defaultDecisions
 	if text := q.Get("limit"); text != "" {
 		n, err := strconv.ParseUint(text, 10, 64)
-		if err != nil || n == 0 {
-			s.fail(w, badQuery("limit", "a whole number from 1", text))
+		if err != nil || n == 0 || n > maxDecisions {
+			s.fail(w, badQuery("limit", fmt.Sprintf("a whole number from 1 to %d", maxDecisions), text))
 			return
 		}
-		limit = int(min(n, math.MaxInt))
+		limit = int(n)
 	}
 	model, request := q.Get("model"), q.Get("request_id")
 	var worker uint64
@@ -45,13 +45,24 @@ func (s *Server) decisions(w http.ResponseWriter, r *http.Request, _ *Key) {
 		}
 		worker = n
 	}
-	body := decisionsBody{Decisions: []decisionBody{}}
-	for _, d := range s.router.Decisions(limit, func(m, id string, chosen uint64) bool {
+	decisions := s.router.Decisions(limit, func(m, id string, chosen uint64) bool {
 		return (model == "" || m == model) && (request == "" || id == request) && (worker == 0 || chosen == worker)
-	}) {
-		body.Decisions = append(body.Decisions, decisionBody{d.At.UTC(), d.Routing})
+	})
+	w.Header().Set("Content-Type", "application/json")
+	w.Write([]byte(`{"decisions":[`)) // one by one: together they may be large
+	for i, d := range decisions {
+		if i > 0 {
+			w.Write([]byte(","))
+		}
+		text, err := json.Marshal(decisionBody{d.At.UTC(), d.Routing})
+		if err != nil {
+			panic(err) // our own types
+		}
+		if _, err := w.Write(text); err != nil {
+			return
+		}
 	}
-	reply(w, http.StatusOK, body)
+	w.Write([]byte("]}\n"))
 }
 
 func badQuery(name, expected, got string) *openai.Error {

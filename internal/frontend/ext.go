@@ -2,6 +2,7 @@ package frontend
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -144,10 +145,45 @@ func (c *call) restrict() error {
 				Message: "nvext.router_config_override: this API key may not override the router"}
 		}
 	}
+	if err := checkLists(c.ext); err != nil {
+		return err
+	}
 	if s, ok := c.ownSalt(); ok {
 		c.edits = append(c.edits, openai.Edit{Key: "cache_salt", Value: openai.AppendString(nil, s)})
 	} else if !trusted && c.req.Get("cache_salt") != nil {
 		c.edits = append(c.edits, openai.Edit{Key: "cache_salt"})
+	}
+	return nil
+}
+
+// The longest lists that a placement goes by. Every rank is held against them, with a
+// lock held.
+const (
+	maxAllowed = 1024
+	maxTaints  = 64
+)
+
+// checkLists refuses lists that are too long.
+func checkLists(ext *nvext.NvExt) error {
+	if ext == nil {
+		return nil
+	}
+	var required, preferred int
+	if t := ext.RoutingConstraints; t != nil {
+		required, preferred = len(t.RequiredTaints), len(t.PreferredTaints)
+	}
+	for _, list := range []struct {
+		path      string
+		got, most int
+	}{
+		{"nvext.allowed_worker_ids", len(ext.AllowedWorkerIDs), maxAllowed},
+		{"nvext.routing_constraints.required_taints", required, maxTaints},
+		{"nvext.routing_constraints.preferred_taints", preferred, maxTaints},
+	} {
+		if list.got > list.most {
+			return &openai.Error{Code: openai.CodeInvalidValue, Param: list.path,
+				Message: fmt.Sprintf("%s: expected at most %d, got %d", list.path, list.most, list.got)}
+		}
 	}
 	return nil
 }

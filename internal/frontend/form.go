@@ -179,7 +179,7 @@ func (f *form) objects(field string, tokens, blockSize int) [][]kv.MMObject {
 		return nil
 	case len(out) != blocks && len(out) != tokens/blockSize:
 		f.fail(openai.CodeInvalidValue, field, fmt.Sprintf(
-			"%d elements, one for each block of %d tokens, got %d", blocks, blockSize, len(out)))
+			"a list with one element for each block of %d tokens, %d in all, got %d", blockSize, blocks, len(out)))
 	}
 	return out
 }

@@ -141,6 +141,9 @@ func (c *call) decode() error {
 	if c.model == nil {
 		return c.unknownModel(c.req.Model)
 	}
+	if c.model.ID != c.req.Model { // the engine knows an adapter by its own name
+		c.edits = append(c.edits, openai.Edit{Key: "model", Value: openai.AppendString(nil, c.model.ID)})
+	}
 	c.checkTokens()
 	c.rec = c.model.Metrics.Start(c.received, c.metricsEndpoint(), c.req.Stream)
 	c.rec.Ready(time.Now())

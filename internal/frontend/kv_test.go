@@ -181,8 +181,8 @@ func TestUsageBeforeTheEnd(t *testing.T) {
 		parts []string
 		want  nvext.Verdict
 	}{
-		{"with the last token", []string{chunk(`"stop"`, found)}, nvext.VerdictNoReuse},
-		{"first without, then with", []string{chunk(`null`, ""), chunk(`"stop"`, found)}, nvext.VerdictNoReuse},
+		{"with the last token", []string{chunk(`"stop"`, found)}, nvext.VerdictUnforeseen},
+		{"first without, then with", []string{chunk(`null`, ""), chunk(`"stop"`, found)}, nvext.VerdictUnforeseen},
 		{"more than the prompt", []string{chunk(`"stop"`, `,"prompt_tokens_details":{"cached_tokens":65}`)}, ""},
 		{"not at all", []string{chunk(`"stop"`, "")}, ""},
 	} {
@@ -200,7 +200,7 @@ func TestUsageBeforeTheEnd(t *testing.T) {
 			rg.drain(t)
 			want := row.want
 			if want == "" {
-				want = nvext.VerdictUnknown // known once nothing more can come
+				want = nvext.VerdictNoReuse // known once nothing more can come
 			}
 			if got := rows.all()[0].Attempts[0].Routing.CacheVerdict; got != want {
 				t.Errorf("the row has verdict %q, want %q", got, want)
@@ -219,7 +219,7 @@ func TestFailedAttemptsHaveNoVerdict(t *testing.T) {
 	rg.post(t, textPath, `{"model":"m","prompt":"twelve bytes"}`)
 	rg.drain(t)
 	all := rows.all()[0].Attempts
-	if len(all) != 2 || all[0].Routing.CacheVerdict != "" || all[1].Routing.CacheVerdict != nvext.VerdictUnknown {
+	if len(all) != 2 || all[0].Routing.CacheVerdict != "" || all[1].Routing.CacheVerdict != nvext.VerdictNoReuse {
 		t.Errorf("%d attempts: %+v", len(all), all)
 	}
 }
@@ -267,21 +267,26 @@ func TestDescribe(t *testing.T) {
 		{name: "hints", nvext: `{"agent_hints":{"priority":7,"latency_sensitivity":2.5,"strict_priority":3,"osl":256}}`,
 			want: router.Request{Tokens: ids, HashSeed: seed(""), BlockSize: 4, Jump: 7, Tier: 3, ExpectedOutput: 256}},
 		{name: "key that prefers sensitivity", key: &Key{PreferSensitivity: true}, nvext: `{"agent_hints":{"priority":7,"latency_sensitivity":2.5}}`,
-			want: router.Request{Tokens: ids, HashSeed: seed(""), BlockSize: 4, Jump: 2.5}},
+			want: router.Request{Tokens: ids, HashSeed: seed(""), BlockSize: 4, Jump: 2.5, Tenant: "key\x00"}},
 		{name: "more than it would take", more: `,"max_tokens":10`, nvext: `{"agent_hints":{"osl":4294967295}}`,
 			want: router.Request{Tokens: ids, HashSeed: seed(""), BlockSize: 4, ExpectedOutput: 10}},
+		{name: "stream", more: `,"stream":true`, want: router.Request{Tokens: ids, HashSeed: seed(""), BlockSize: 4}},
 		{name: "absurd length", nvext: `{"agent_hints":{"osl":4294967295}}`,
 			want: router.Request{Tokens: ids, HashSeed: seed(""), BlockSize: 4, ExpectedOutput: maxCount}},
 		{name: "salt", nvext: `{"cache_salt":"s"}`,
 			want: router.Request{Tokens: ids, HashSeed: seed("s"), BlockSize: 4, Tenant: "s"}},
 		{name: "tenant", key: &Key{Tenant: "acme", Trusted: true}, nvext: `{"cache_salt":"s"}`,
 			want: router.Request{Tokens: ids, HashSeed: seed("acme"), BlockSize: 4, Tenant: "acme"}},
-		{name: "salt of a key that may not", key: &Key{}, nvext: `{"cache_salt":"s"}`,
-			want: router.Request{Tokens: ids, HashSeed: seed(""), BlockSize: 4}},
+		{name: "salt of a key that may not", key: &Key{Name: "k"}, nvext: `{"cache_salt":"s"}`,
+			want: router.Request{Tokens: ids, HashSeed: seed(""), BlockSize: 4, Tenant: "key\x00k"}},
+		{name: "tokens of a key that is trusted", key: &Key{Trusted: true}, nvext: `{"token_data":[1,2,3,4,5]}`,
+			want: router.Request{Tokens: []uint32{1, 2, 3, 4, 5}, PromptTokens: 5, HashSeed: seed(""), BlockSize: 4, Tenant: "key\x00"}},
+		{name: "tokens of a key that is not", key: &Key{}, nvext: `{"token_data":[1,2,3,4,5]}`,
+			want: router.Request{Tokens: ids, HashSeed: seed(""), BlockSize: 4, Tenant: "key\x00"}},
 		{name: "class", header: []string{"X-Dynamo-Meta-Policy-Class", "batch"},
 			want: router.Request{Tokens: ids, HashSeed: seed(""), BlockSize: 4, Class: "batch"}},
 		{name: "constraints", key: &Key{}, nvext: `{"routing_constraints":{"required_taints":["a"],"preferred_taints":{"b":-1}}}`,
-			want: router.Request{Tokens: ids, HashSeed: seed(""), BlockSize: 4, RequiredTaints: []string{"a"}, PreferredTaints: map[string]float64{"b": -1}}},
+			want: router.Request{Tokens: ids, HashSeed: seed(""), BlockSize: 4, RequiredTaints: []string{"a"}, PreferredTaints: map[string]float64{"b": -1}, Tenant: "key\x00"}},
 		{name: "override", nvext: `{"router_config_override":{"router_temperature":0.5,"assume_kv_reuse":null}}`,
 			want: router.Request{Tokens: ids, HashSeed: seed(""), BlockSize: 4, Override: &router.Override{Temperature: &hot}}},
 		{name: "tokens of the client", nvext: `{"token_data":[1,2,3,4,5]}`,
@@ -299,6 +304,7 @@ func TestDescribe(t *testing.T) {
 			c := described(t, on, row.key, textPath, body+"}", row.header...)
 			want := row.want
 			want.Model, want.ID, want.Into = c.model, "id", &c.placed
+			want.Whole, want.Arrived = !strings.Contains(row.more, "stream"), c.received
 			if want.PromptTokens == 0 {
 				want.PromptTokens = len(ids)
 			}
@@ -357,7 +363,7 @@ func TestPrioritiesReorder(t *testing.T) {
 		for _, c := range []struct{ user, hints string }{
 			{"running", `{}`}, {"plain", `{}`}, {"urgent", `{"priority":5}`}, {"tier", `{"strict_priority":1}`}, {"last", `{"priority":-5}`},
 		} {
-			body := strings.Replace(hello, "{", `{"user":"`+c.user+`","nvext":{"agent_hints":`+c.hints+`},`, 1)
+			body := strings.Replace(hello, "{", `{"user":"`+c.user+`","stream":true,"nvext":{"agent_hints":`+c.hints+`},`, 1)
 			wg.Go(func() {
 				if resp, text := rg.post(t, chatPath, body); resp.StatusCode != 200 {
 					t.Errorf("%s: status %d: %s", c.user, resp.StatusCode, text)
@@ -371,4 +377,29 @@ func TestPrioritiesReorder(t *testing.T) {
 		}
 		rg.stop()
 	})
+}
+
+// TestListsAreBounded: every rank is held against them.
+func TestListsAreBounded(t *testing.T) {
+	rg := newRig(t, rigConfig{})
+	many := func(n int, item string) string { return strings.TrimSuffix(strings.Repeat(item+",", n), ",") }
+	tainted := func(n int) string {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, `"t%d":1,`, i)
+		}
+		return strings.TrimSuffix(b.String(), ",")
+	}
+	for _, row := range []struct{ name, nvext, param string }{
+		{"workers", `{"allowed_worker_ids":[` + many(1024, "1") + `]}`, ""},
+		{"too many workers", `{"allowed_worker_ids":[` + many(1025, "1") + `]}`, "nvext.allowed_worker_ids"},
+		{"too many required taints", `{"routing_constraints":{"required_taints":[` + many(65, `"a"`) + `]}}`, "nvext.routing_constraints.required_taints"},
+		{"preferred taints", `{"routing_constraints":{"preferred_taints":{` + tainted(64) + `}}}`, ""},
+		{"too many preferred taints", `{"routing_constraints":{"preferred_taints":{` + tainted(65) + `}}}`, "nvext.routing_constraints.preferred_taints"},
+	} {
+		resp, text := rg.post(t, chatPath, strings.Replace(hello, "{", `{"nvext":`+row.nvext+`,`, 1))
+		if want := row.param != ""; (resp.StatusCode == 400) != want || !strings.Contains(text, row.param) {
+			t.Errorf("%s: status %d: %s", row.name, resp.StatusCode, text)
+		}
+	}
 }

@@ -21,7 +21,9 @@ func (c *call) describe() {
 		ID:           c.id,
 		PromptTokens: tokens,
 		Guess:        guess,
-		Tenant:       c.cacheSalt(),
+		Whole:        !c.req.Stream,
+		Arrived:      c.received,
+		Tenant:       c.tenant(),
 		Override:     c.override,
 		Explain:      c.ext.Wants("routing"),
 		QueryOnly:    c.ext.QueryOnly(),
@@ -34,6 +36,14 @@ func (c *call) describe() {
 		c.describeExt()
 	}
 	c.describeRow()
+}
+
+// tenant is whose the request is to the queue: that of the cache salt, else the key.
+func (c *call) tenant() string {
+	if s := c.cacheSalt(); s != "" || c.key == nil {
+		return s
+	}
+	return "key\x00" + c.key.Name // which no salt of a tenant is
 }
 
 // describePrompt fills in what prompts are told apart by. Several prompts are not

@@ -58,9 +58,12 @@ func (c *call) tokenize() error {
 }
 
 // takeTokenData takes the tokens that the client brings along, unless they are none
-// of the model's, or stand for something else than one text or chat.
+// of the model's, or stand for something else than one text or chat. Nobody checks that
+// they are those of the prompt, which the engine computes whatever they are: only who is
+// trusted is believed, or else a tenant could make its prompts look short in the queue,
+// and caches look as if they did not keep what they hold.
 func (c *call) takeTokenData(tokens Tokens) {
-	if !c.oneText() || !tokens.knows(c.ext.TokenData) {
+	if c.key != nil && !c.key.Trusted || !c.oneText() || !tokens.knows(c.ext.TokenData) {
 		c.metrics.HintIgnored("nvext.token_data")
 		return
 	}

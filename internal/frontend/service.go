@@ -228,11 +228,9 @@ func (s *Server) mark(w http.ResponseWriter, r *http.Request, f *form, answer st
 		return
 	}
 	done := false
-	for _, st := range s.router.Status() {
-		if m := st.Model; name == "" || m.ID == name || m.Parent == name {
-			if done = do(m.ID, id); done {
-				break
-			}
+	for _, model := range s.router.Family(name) {
+		if done = do(model, id); done {
+			break
 		}
 	}
 	reply(w, http.StatusOK, markedBody{answer, done || answer == "free_marked"})
