@@ -14,7 +14,7 @@ import (
 type RouterConfig struct {
 	// Mode is kv, round-robin, random, power-of-two, least-loaded or direct. With kv
 	// a request goes where the least is left to compute, because of what is in the
-	// caches and of what runs already; Cost, KV and Queue are about that mode.
+	// caches and of what runs already; Cost and KV are about that mode.
 	// Default kv.
 	Mode string `koanf:"mode"`
 	// Seed makes random choices repeatable. 0, the default, is a random seed.
@@ -66,7 +66,9 @@ type CostConfig struct {
 	// at least 0. Default 1.
 	PrefillLoadScale float64 `koanf:"prefill_load_scale"`
 	// DecodeActiveRequestWeight is what each running request counts beside its blocks,
-	// in blocks and at least 0. Default 0.
+	// in blocks and at least 0. With 0, as in Dynamo, requests that share all their
+	// blocks cost nothing once one of them runs, and a popular prompt stays where it
+	// was first. Default 16.
 	DecodeActiveRequestWeight float64 `koanf:"decode_active_request_weight"`
 	// HostCacheHitWeight is what a block in the memory of the engine's host is worth,
 	// 0 to 1. Default 0.75.
@@ -214,6 +216,8 @@ func defaultRouter() RouterConfig {
 			HostCacheHitWeight: 0.75,
 			DiskCacheHitWeight: 0.25,
 			TemperatureScale:   "range",
+
+			DecodeActiveRequestWeight: 16,
 		},
 		KV: KVConfig{
 			Events:              true,

@@ -2,6 +2,7 @@ package stator
 
 import (
 	"math/rand/v2"
+	"slices"
 
 	"github.com/stator-ai/stator/internal/sched"
 )
@@ -10,8 +11,8 @@ import (
 // router mode kv goes by. Register one with [WithSelector].
 type Selector interface {
 	// Select returns the index of the candidate that gets the request; an index out
-	// of range is taken for the nearest. It may set the candidates' scores, the lower
-	// the better, for explanations. It must be quick, since requests for the same
+	// of range is taken for the nearest. It may sort the candidates, and set their
+	// scores, the lower the better, for explanations. It must be quick, since requests for the same
 	// model wait for it, must not block or call the server, and keeps nothing of d.
 	// Calls for different models come from several goroutines at once.
 	Select(d *Decision) int
@@ -80,8 +81,21 @@ func (s selection) Select(d *sched.Decision) int {
 		}
 	}
 	chosen := s.Selector.Select(&out)
-	for i := range d.Candidates {
-		d.Candidates[i].Score = cands[i].Score
+	if n := len(out.Candidates); n > 0 {
+		chosen = min(max(chosen, 0), n-1)
+		chosen = find(d, chosen, &out.Candidates[chosen])
+	}
+	for i := range cands {
+		d.Candidates[find(d, i, &cands[i])].Score = cands[i].Score
 	}
 	return chosen
+}
+
+// find returns the index of the rank that c is: i, unless a selector has moved it.
+func find(d *sched.Decision, i int, c *Candidate) int {
+	same := func(o sched.Candidate) bool { return uint64(o.Worker) == c.Worker && o.Rank == c.Rank }
+	if i < len(d.Candidates) && same(d.Candidates[i]) {
+		return i
+	}
+	return max(0, slices.IndexFunc(d.Candidates, same))
 }

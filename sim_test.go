@@ -74,7 +74,14 @@ func chat(t *testing.T, client *http.Client, messages []map[string]string, maxTo
 // ask streams the answer to a chat request and measures.
 func ask(t *testing.T, client *http.Client, request map[string]any) said {
 	t.Helper()
-	request["model"], request["stream"] = "stator-sim", true
+	request["model"] = "stator-sim"
+	return askModel(t, client, request)
+}
+
+// askModel is ask for a request that names its model.
+func askModel(t *testing.T, client *http.Client, request map[string]any) said {
+	t.Helper()
+	request["stream"] = true
 	request["stream_options"] = map[string]any{"include_usage": true}
 	body, _ := json.Marshal(request)
 	start := time.Now()

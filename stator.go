@@ -157,8 +157,8 @@ func New(cfg Config, opts ...Option) (*Server, error) {
 	return s, nil
 }
 
-// Start loads the tokenizers, downloading what is not there, opens the listeners and
-// the engines and returns once every engine was asked what it serves, or a few
+// Start loads the tokenizers, downloading what is not there, opens the engines and
+// the listeners and returns once every engine was asked what it serves, or a few
 // seconds have passed; engines that answer later join later. After an error nothing
 // is left open.
 func (s *Server) Start(ctx context.Context) error {
@@ -177,19 +177,20 @@ func (s *Server) start(ctx context.Context) error {
 	if err := s.loadTokens(ctx); err != nil {
 		return err
 	}
-	if err := s.listen(s.cfg.Listen, s.api()); err != nil {
-		return err
-	}
-	if s.cfg.AdminListen != "" {
-		if err := s.listen(s.cfg.AdminListen, s.front.AdminHandler()); err != nil {
-			return err
-		}
-	}
+	// Requests that come early are for models that some worker may serve.
 	if err := s.addSims(); err != nil {
 		return err
 	}
 	for _, e := range s.cfg.Engines {
 		if err := s.addEngine(e); err != nil {
+			return err
+		}
+	}
+	if err := s.listen(s.cfg.Listen, s.api()); err != nil {
+		return err
+	}
+	if s.cfg.AdminListen != "" {
+		if err := s.listen(s.cfg.AdminListen, s.front.AdminHandler()); err != nil {
 			return err
 		}
 	}
