@@ -24,7 +24,8 @@ type choice struct {
 	at   time.Time // when the candidates were as they are listed
 	cost sched.Cost
 
-	prompt []kv.Block // the prompt's full blocks
+	prompt []kv.Block // the prompt's full blocks, as far as they are known
+	blocks int        // how many it has
 	text   bool       // they are of its text
 	looked time.Time
 	told   []kvindex.Overlap
@@ -66,7 +67,7 @@ func newChoice(p *pool, now time.Time, q *Request, d decision) *choice {
 	c.pool, c.q, c.d, c.now, c.at = p, q, d, now, now
 	c.cost = q.Override.apply(*p.router.cfg.KV.Cost)
 	c.text, c.best, c.class, c.waited, c.gathered = false, 0, 0, 0, false
-	c.prompt, c.told, c.sent = nil, c.told[:0], c.sent[:0]
+	c.prompt, c.blocks, c.told, c.sent = nil, 0, c.told[:0], c.sent[:0]
 	c.hashing, c.matching, c.prefill = 0, 0, 0
 	return c
 }
@@ -98,13 +99,14 @@ func (c *choice) look() {
 	}
 	start := p.router.cfg.Now()
 	c.prompt, c.text = c.hash()
-	hashed := p.router.cfg.Now()
+	c.blocks = max(len(c.prompt), q.PromptTokens/p.blockSize())
+	hashed := start
+	if q.Blocks == nil { // else somebody has done it before
+		hashed = p.router.cfg.Now()
+	}
 	p.expire(hashed)
 	c.match()
 	c.hashing, c.matching = hashed.Sub(start), c.looked.Sub(hashed)
-	if q.Blocks != nil {
-		c.hashing = 0 // somebody else has done it
-	}
 }
 
 // match looks the prompt up.
@@ -256,7 +258,7 @@ func (c *choice) candidate(cand *sched.Candidate, s *slot, depth *[kv.NumTiers]u
 	}
 	cand.Held = int(s.held.Load())
 	if tracked {
-		cand.NewBlocks = c.promptBlocks()
+		cand.NewBlocks = c.blocks
 		if int(s.seat) < len(c.live) {
 			cand.Live = int(c.live[s.seat])
 			cand.NewBlocks -= cand.Live
@@ -273,11 +275,6 @@ func (c *choice) candidate(cand *sched.Candidate, s *slot, depth *[kv.NumTiers]u
 	if cfg.KV.SlowStart > 0 {
 		cand.Warmth = s.worker.warmth(c.at, cfg.KV.SlowStart)
 	}
-}
-
-// promptBlocks is how many full blocks the prompt has.
-func (c *choice) promptBlocks() int {
-	return max(len(c.prompt), c.q.PromptTokens/c.pool.blockSize())
 }
 
 // reuses reports whether requests that begin alike are taken to share their blocks.
@@ -453,9 +450,9 @@ func (c *choice) book() {
 		w.Loose = pl.blocks
 	case p.router.cfg.KV.NoActiveBlocks:
 	case len(c.prompt) > 0 && c.reuses():
-		w.Prompt, w.Loose = c.prompt, c.promptBlocks()-len(c.prompt)
+		w.Prompt, w.Loose = c.prompt, c.blocks-len(c.prompt)
 	default:
-		w.Loose = c.promptBlocks()
+		w.Loose = c.blocks
 	}
 	if kvMode {
 		w.PrefillTokens = 0

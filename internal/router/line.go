@@ -39,7 +39,7 @@ const lookAgain = time.Second
 func newLine(p *pool, cfg *QueueConfig) *line {
 	q, err := sched.NewQueue(cfg.QueueConfig)
 	if err != nil {
-		panic("router: " + err.Error()) // New has checked it
+		panic("router: " + err.Error()) // whoever made it has checked it
 	}
 	l := &line{pool: p, cfg: cfg, queue: q}
 	for _, c := range q.Classes() {

@@ -33,7 +33,8 @@ type Config struct {
 	ProbeInterval time.Duration
 	// KV says how mode kv weighs caches and load.
 	KV KVConfig
-	// Queue says how requests wait while all ranks are busy; nil means that none do.
+	// Queue says how requests wait while all ranks are busy; nil means that none do. It
+	// must be one that [sched.NewQueue] takes.
 	Queue *QueueConfig
 	// Selector, if not nil, takes the place of the cost in mode kv, and SelectorName
 	// is its name in explanations. It is called with a lock held and must not call the
