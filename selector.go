@@ -83,19 +83,22 @@ func (s selection) Select(d *sched.Decision) int {
 	chosen := s.Selector.Select(&out)
 	if n := len(out.Candidates); n > 0 {
 		chosen = min(max(chosen, 0), n-1)
-		chosen = find(d, chosen, &out.Candidates[chosen])
+		chosen = max(0, find(d, chosen, &out.Candidates[chosen]))
 	}
 	for i := range cands {
-		d.Candidates[find(d, i, &cands[i])].Score = cands[i].Score
+		if at := find(d, i, &cands[i]); at >= 0 {
+			d.Candidates[at].Score = cands[i].Score
+		}
 	}
 	return chosen
 }
 
-// find returns the index of the rank that c is: i, unless a selector has moved it.
+// find returns the index of the rank that c is: i, unless a selector has moved it, and
+// -1 if c is none.
 func find(d *sched.Decision, i int, c *Candidate) int {
 	same := func(o sched.Candidate) bool { return uint64(o.Worker) == c.Worker && o.Rank == c.Rank }
 	if i < len(d.Candidates) && same(d.Candidates[i]) {
 		return i
 	}
-	return max(0, slices.IndexFunc(d.Candidates, same))
+	return slices.IndexFunc(d.Candidates, same)
 }

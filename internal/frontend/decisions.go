@@ -36,6 +36,9 @@ func (s *Server) decisions(w http.ResponseWriter, r *http.Request, _ *Key) {
 		limit = int(n)
 	}
 	model, request := q.Get("model"), q.Get("request_id")
+	if m, err := s.router.Lookup(model); err == nil {
+		model = m.ID // an adapter has two names
+	}
 	var worker uint64
 	if text := q.Get("worker_id"); text != "" {
 		n, err := strconv.ParseUint(text, 10, 64)

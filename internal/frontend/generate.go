@@ -109,6 +109,7 @@ func (c *call) serve() error {
 		c.failed = retry
 		c.model.Metrics.Retry(retry.reason)
 		c.placing.Attempt++
+		c.placing.Waited += c.placement.Waited()
 		c.placing.Into = nil // that of the first attempt is used up
 		c.placing.Exclude = append(c.placing.Exclude, retry.worker)
 	}

@@ -304,7 +304,10 @@ func TestDescribe(t *testing.T) {
 			c := described(t, on, row.key, textPath, body+"}", row.header...)
 			want := row.want
 			want.Model, want.ID, want.Into = c.model, "id", &c.placed
-			want.Whole, want.Arrived = !strings.Contains(row.more, "stream"), c.received
+			want.Whole, want.Arrived = !strings.Contains(row.more, "stream"), c.placing.Arrived
+			if want.Arrived.Before(c.arrived) {
+				t.Errorf("arrived at %v, before the body did at %v", want.Arrived, c.arrived)
+			}
 			if want.PromptTokens == 0 {
 				want.PromptTokens = len(ids)
 			}

@@ -1,6 +1,8 @@
 package frontend
 
 import (
+	"time"
+
 	"github.com/stator-ai/stator/internal/kv"
 	"github.com/stator-ai/stator/internal/openai"
 	"github.com/stator-ai/stator/internal/router"
@@ -22,7 +24,7 @@ func (c *call) describe() {
 		PromptTokens: tokens,
 		Guess:        guess,
 		Whole:        !c.req.Stream,
-		Arrived:      c.received,
+		Arrived:      time.Now(),
 		Tenant:       c.tenant(),
 		Override:     c.override,
 		Explain:      c.ext.Wants("routing"),

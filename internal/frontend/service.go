@@ -221,7 +221,10 @@ func (s *Server) mark(w http.ResponseWriter, r *http.Request, f *form, answer st
 		f.fail(openai.CodeMissing, "request_id", "the id of a booking, here or in the header x-request-id")
 	}
 	if name != "" && f.err == nil {
-		_, f.err = s.servedModel(name)
+		var m *router.Model
+		if m, f.err = s.servedModel(name); f.err == nil {
+			name = m.ID // an adapter has two names
+		}
 	}
 	if f.err != nil {
 		s.answerError(w, f.err)

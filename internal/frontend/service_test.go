@@ -234,6 +234,13 @@ func TestNamespacesAndAdapters(t *testing.T) {
 	for _, id := range []string{"base", "salted", "adapted"} {
 		rg.post(t, "/router", `{"method":"mark_free","model":"m","request_id":"`+id+`"}`)
 	}
+	// An adapter has two names, by both of which its bookings are found.
+	rg.book(t, `"request_id":"two","model":"m:sql",`+tokens)
+	for _, method := range []string{"mark_prefill", "renew", "mark_free"} {
+		if _, text := rg.post(t, "/router", `{"method":"`+method+`","model":"m:sql","request_id":"two"}`); !strings.Contains(text, `"success":true`) {
+			t.Errorf("%s: %s", method, text)
+		}
+	}
 	rg.nothingLeft(t)
 }
 

@@ -40,9 +40,11 @@ type choice struct {
 	gathered bool
 	turn     uint64
 	chosen   int
-	class    int           // in which it waited
-	waited   time.Duration // how long
-	prefill  time.Duration // how long its prompt takes, if nobody will tell
+	class    int // in which it waited
+	// restriction is what it may run on, where there is a line.
+	restriction uint64
+	waited      time.Duration // how long
+	prefill     time.Duration // how long its prompt takes, if nobody will tell
 
 	placement         *Placement
 	hashing, matching time.Duration
@@ -475,7 +477,7 @@ func (c *choice) finish() *Placement {
 	p, q, pl := c.pool, c.q, c.placement
 	r := p.router
 	now := r.cfg.Now()
-	pl.placed, pl.grown = now, now
+	pl.placed, pl.grown, pl.waited = now, now, c.waited
 	cand := &c.dec.Candidates[c.chosen]
 	overlap := pl.leg.OverlapBlocks
 	if q.Explain || q.ExplainAll {

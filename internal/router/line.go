@@ -3,10 +3,14 @@ package router
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"slices"
 	"time"
 
+	"github.com/zeebo/xxh3"
+
+	"github.com/stator-ai/stator/internal/kv"
 	"github.com/stator-ai/stator/internal/metrics"
 	"github.com/stator-ai/stator/internal/sched"
 	"github.com/stator-ai/stator/nvext"
@@ -49,12 +53,15 @@ func newLine(p *pool, cfg *QueueConfig) *line {
 }
 
 // gate has c wait if its class has to: it returns a waiter then. Those that came before
-// and can go have gone.
-func (l *line) gate(c *choice, call func(*Placement, error)) (*waiter, error) {
+// and can go have gone, or with behind set are about to.
+func (l *line) gate(c *choice, behind bool, call func(*Placement, error)) (*waiter, error) {
 	if blocked := c.gather(); len(c.dec.Candidates) == 0 {
 		return nil, c.refuse(blocked)
 	}
 	cached, waits := l.classify(c)
+	if behind {
+		waits = l.queue.Classes()[c.class].Waits()
+	}
 	if !waits {
 		return nil, nil
 	}
@@ -72,7 +79,7 @@ func (l *line) gate(c *choice, call func(*Placement, error)) (*waiter, error) {
 		PromptTokens: c.tokens(),
 		CachedTokens: cached,
 		Tenant:       c.q.Tenant,
-		Lane:         l.lane(c.q),
+		Lane:         l.lane(c.restriction),
 		Value:        w,
 	}
 	if c.q.QueryOnly { // nothing is computed for it
@@ -118,28 +125,66 @@ func rejection(k sched.LimitKind) metrics.QueueLimit {
 	}
 }
 
-// maxLanes bounds how many sets of ranks are told apart in the line. Beyond that sets
+// maxLanes bounds how many restrictions are told apart in the line. Beyond that they
 // share lanes, as many as that again, and one may wait for the other in vain for a
 // while.
 const maxLanes = 128
 
-// lane tells requests apart by the ranks that they may run on, were these well. Those
-// that ask for none in particular have lane 0, whoever joins while they wait.
-func (l *line) lane(q *Request) uint64 {
+// lane returns the lane of a request whose restrictions have that number.
+func (l *line) lane(restriction uint64) uint64 {
+	if restriction == 0 || l.queue.Lanes() < maxLanes {
+		return restriction
+	}
+	return 1 + restriction%maxLanes
+}
+
+// restriction tells requests apart by what they may run on, now or when others have
+// joined. It is 0 for those that may run anywhere. Workers that there are not make no
+// difference.
+func (r *Router) restriction(q *Request) uint64 {
 	if !q.Pinned && q.Allowed == nil && len(q.Exclude) == 0 && len(q.RequiredTaints) == 0 && !q.Model.Adapter {
 		return 0
 	}
-	h := uint64(14695981039346656037) // FNV-1a over the seats
-	for _, s := range l.pool.slots {
-		if s.serves(q.Model.ID) && s.wanted(q) && s.worker.tainted(q.RequiredTaints) &&
-			(q.Allowed == nil || slices.Contains(q.Allowed, uint64(s.target.Worker))) && !slices.Contains(q.Exclude, s.target.Worker) {
-			h = (h ^ uint64(s.seat)) * 1099511628211
+	b := append(make([]byte, 0, 128), q.Model.ID...)
+	b = append(b, 0)
+	if q.Pinned {
+		b = binary.LittleEndian.AppendUint64(b, uint64(q.Pin))
+		if q.PinRank != nil {
+			b = binary.LittleEndian.AppendUint32(b, *q.PinRank)
 		}
 	}
-	if l.queue.Lanes() < maxLanes {
-		return max(h, 1)
+	r.mu.RLock()
+	b = r.appendKnown(append(b, 1), q.Allowed)
+	if q.Allowed == nil {
+		b = append(b, 1)
 	}
-	return 1 + (h^h>>32)%maxLanes
+	r.mu.RUnlock()
+	b = append(b, 2)
+	for _, id := range q.Exclude {
+		b = binary.LittleEndian.AppendUint64(b, uint64(id))
+	}
+	taints := slices.Clone(q.RequiredTaints)
+	slices.Sort(taints)
+	for _, t := range slices.Compact(taints) {
+		b = append(append(b, 3), t...)
+	}
+	return max(xxh3.Hash(b), 1)
+}
+
+// appendKnown appends the ids of a list that are those of workers, sorted. The caller
+// holds the lock.
+func (r *Router) appendKnown(b []byte, ids []uint64) []byte {
+	var known []uint64
+	for _, id := range ids {
+		if r.workers[kv.WorkerID(id)] != nil {
+			known = append(known, id)
+		}
+	}
+	slices.Sort(known)
+	for _, id := range slices.Compact(known) {
+		b = binary.LittleEndian.AppendUint64(b, id)
+	}
+	return b
 }
 
 // workers counts the pool's workers that are there.
@@ -277,7 +322,7 @@ func (w *waiter) wait(ctx context.Context) (*Placement, error) {
 	r := w.c.pool.router
 	var late <-chan time.Time
 	if limit := r.cfg.Queue.MaxWait; limit > 0 {
-		t := time.NewTimer(limit - w.c.now.Sub(w.c.arrived())) // it may have waited before
+		t := time.NewTimer(limit - w.c.q.Waited)
 		defer t.Stop()
 		late = t.C
 	}

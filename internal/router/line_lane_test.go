@@ -72,61 +72,92 @@ func TestNobodyWaitsWhileAnotherPoolHasRoom(t *testing.T) {
 	}
 }
 
-// TestLanesAreSetsOfRanks, however they are described, and those who ask for none in
-// particular have their own.
-func TestLanesAreSetsOfRanks(t *testing.T) {
-	base, lora := engine.Model{ID: "m", BlockSize: 16}, engine.Model{ID: "m:a", Parent: "m"}
+// TestRestrictions: those that come to the same are the same, whoever joins later, and
+// those who ask for none in particular have their own.
+func TestRestrictions(t *testing.T) {
+	base, lora, other := engine.Model{ID: "m", BlockSize: 16}, engine.Model{ID: "a", Parent: "m"}, engine.Model{ID: "b", Parent: "m"}
 	with := func(models ...engine.Model) engine.Engine { return &stubEngine{models: models} }
 	r, m := crew(t, Config{Queue: queueOf(100)},
-		Spec{Engine: with(base, lora), Taints: []string{"x"}}, Spec{Engine: with(base, lora)}, Spec{Engine: with(base), Ranks: 2})
-	adapter, err := r.Lookup("m:a")
-	if err != nil {
-		t.Fatal(err)
-	}
-	lane := func(q Request) uint64 {
-		if q.Model == nil {
-			q.Model = m
+		Spec{Engine: with(base, lora, other), Taints: []string{"x"}}, Spec{Engine: with(base, lora, other)}, Spec{Engine: with(base), Ranks: 2})
+	model := func(name string) *Model {
+		m, err := r.Lookup(name)
+		if err != nil {
+			t.Fatal(err)
 		}
-		return m.pools[0].line.lane(&q)
+		return m
 	}
-	if got := lane(Request{Tenant: "t", Tier: 3, PromptTokens: 9, Class: "c"}); got != 0 {
-		t.Errorf("no restriction: lane %d", got)
-	}
-	seen := map[uint64]string{0: "no restriction"}
+	seen := make(map[uint64]string)
 	for _, same := range []struct {
 		name string
 		qs   []Request
 	}{
-		{"worker 1", []Request{
-			{Pinned: true, Pin: 1}, {Pinned: true, Pin: 1, PinRank: ptr(uint32(0))}, {Allowed: []uint64{1}}, {Allowed: []uint64{9, 1, 1}},
-			{RequiredTaints: []string{"x"}}, {Exclude: []kv.WorkerID{2, 3}}, {Model: adapter, Exclude: []kv.WorkerID{2}},
-		}},
-		{"workers 1 and 2", []Request{{Model: adapter}, {Allowed: []uint64{2, 1}}, {Exclude: []kv.WorkerID{3}}}},
-		{"worker 3", []Request{{Pinned: true, Pin: 3}, {Exclude: []kv.WorkerID{1, 2}}}},
-		{"a rank of it", []Request{{Pinned: true, Pin: 3, PinRank: ptr(uint32(1))}}},
-		{"all, as it happens", []Request{{Allowed: []uint64{1, 2, 3}}, {Exclude: []kv.WorkerID{9}}}},
+		{"none", []Request{{}, {Tenant: "t", Tier: 3, PromptTokens: 9, Class: "c"}}},
+		{"a pin", []Request{{Pinned: true, Pin: 1}}},
+		{"a pin to a rank", []Request{{Pinned: true, Pin: 1, PinRank: ptr(uint32(0))}}},
+		{"a list", []Request{{Allowed: []uint64{1}}, {Allowed: []uint64{9, 1, 1}}, {Allowed: []uint64{1, 8}}}},
+		{"a longer list", []Request{{Allowed: []uint64{1, 2}}, {Allowed: []uint64{2, 1, 2}}}},
+		{"a list of nobody", []Request{{Allowed: []uint64{}}, {Allowed: []uint64{9}}}},
+		{"a taint", []Request{{RequiredTaints: []string{"x"}}, {RequiredTaints: []string{"x", "x"}}}},
+		{"two taints", []Request{{RequiredTaints: []string{"x", "y"}}, {RequiredTaints: []string{"y", "x"}}}},
+		{"failed on one", []Request{{Exclude: []kv.WorkerID{2}}}},
+		{"an adapter", []Request{{Model: model("a")}, {Model: model("m:a")}}},
+		{"another adapter", []Request{{Model: model("b")}}},
+		{"an adapter and a list", []Request{{Model: model("a"), Allowed: []uint64{1}}}},
 	} {
-		n := lane(same.qs[0])
-		if other, ok := seen[n]; ok {
-			t.Errorf("%s has the lane of %s", same.name, other)
-		}
-		seen[n] = same.name
-		for _, q := range same.qs {
-			if got := lane(q); got != n {
-				t.Errorf("%s: lane %d for %+v, want %d", same.name, got, q, n)
+		for i, q := range same.qs {
+			if q.Model == nil {
+				q.Model = m
 			}
+			n := r.restriction(&q)
+			if before, ok := seen[n]; ok != (i > 0) || ok && before != same.name {
+				t.Errorf("%s: number %d of %+v is that of %q", same.name, n, q, before)
+			}
+			seen[n] = same.name
 		}
 	}
+	if seen[0] != "none" {
+		t.Errorf("0 is %q", seen[0])
+	}
+}
+
+// TestLaneOfANewcomer: a worker that joins takes those that it may run, also if they
+// wait behind others with which they could go nowhere else so far.
+func TestLaneOfANewcomer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, m := crew(t, Config{Queue: queueOf(100)}, Spec{})
+		if err := r.Add(Spec{ID: 5, Name: "late", Engine: &stubEngine{}}); err != nil { // serves nothing yet
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		a := mustPlace(t, r, &Request{Model: m, PromptTokens: 1000})
+		first := waitFor(t, r, &Request{Model: m, PromptTokens: 1000, Allowed: []uint64{1}})
+		second := waitFor(t, r, &Request{Model: m, PromptTokens: 1000, Allowed: []uint64{1, 5}})
+		r.mu.RLock()
+		w := r.workers[5]
+		r.mu.RUnlock()
+		r.admit(w, &engine.Info{Kind: "stub", Models: []engine.Model{{ID: "m", BlockSize: 16}}})
+		synctest.Wait()
+		first.still(t)
+		p := second.placed(t)
+		if workerOf(p) != 5 {
+			t.Errorf("placed on %d", workerOf(p))
+		}
+		p.Done(Completed)
+		a.Done(Completed)
+		synctest.Wait()
+		first.placed(t).Done(Completed)
+		idle(t, r, m)
+	})
 }
 
 // TestSetsDoNotShareLanes unless there are very many.
 func TestSetsDoNotShareLanes(t *testing.T) {
-	_, m := crew(t, Config{Queue: queueOf(100)}, make([]Spec, 16)...)
+	r, m := crew(t, Config{Queue: queueOf(100)}, make([]Spec, 16)...)
 	seen := make(map[uint64][]uint64)
 	for a := range uint64(16) {
 		for b := range a {
 			set := []uint64{a + 1, b + 1}
-			lane := m.pools[0].line.lane(&Request{Model: m, Allowed: set})
+			lane := m.pools[0].line.lane(r.restriction(&Request{Model: m, Allowed: set}))
 			if other, ok := seen[lane]; ok {
 				t.Errorf("%v has the lane of %v", set, other)
 			}

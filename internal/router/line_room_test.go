@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -226,7 +227,7 @@ func TestRetriesWaitNoLonger(t *testing.T) {
 			{5 * time.Second, 2 * time.Second}, {7 * time.Second, 0}, {time.Hour, 0}, {0, 7 * time.Second},
 		} {
 			began := time.Now()
-			_, err := r.Place(context.Background(), &Request{Model: m, PromptTokens: 1000, Arrived: began.Add(-row.before)})
+			_, err := r.Place(context.Background(), &Request{Model: m, PromptTokens: 1000, Waited: row.before})
 			var late *WaitError
 			if got := time.Since(began); !errors.As(err, &late) || got != row.wait {
 				t.Errorf("after %v: %v when it had waited %v, want %v", row.before, err, got, row.wait)
@@ -235,6 +236,44 @@ func TestRetriesWaitNoLonger(t *testing.T) {
 		busy.Done(Completed)
 		// It does not matter to one that need not wait.
 		mustPlace(t, r, &Request{Model: m, PromptTokens: 1000, Arrived: time.Now().Add(-time.Hour)}).Done(Completed)
+		idle(t, r, m)
+	})
+}
+
+// TestNobodyPassesABatch: those that are about to go are not passed by one that comes
+// while they are told.
+func TestNobodyPassesABatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, m := crew(t, Config{Queue: queueOf(100), Now: time.Now}, Spec{})
+		busy := mustPlace(t, r, &Request{Model: m, PromptTokens: 1000})
+		var order []int
+		var late []*Placement
+		submit := func(i int, q *Request) {
+			r.Submit(q, func(p *Placement, err error) {
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				order = append(order, i)
+				late = append(late, p)
+				if i == 0 {
+					r.Submit(&Request{Model: m}, func(p *Placement, _ error) { order = append(order, 1000); late = append(late, p) })
+				}
+			})
+		}
+		for i := range 3 * batch {
+			submit(i, &Request{Model: m, Tier: 5}) // nothing to compute: all can go at once
+		}
+		busy.FirstToken()
+		synctest.Wait()
+		// The rest of the first batch, which was placed before, hears of it last.
+		newcomer := slices.Index(order, 1000)
+		if len(order) != 3*batch+1 || slices.ContainsFunc(order[newcomer+1:], func(i int) bool { return i >= batch }) {
+			t.Errorf("%d went, the newcomer as number %d: %v", len(order), 1+newcomer, order)
+		}
+		for _, p := range append(late, busy) {
+			p.Done(Completed)
+		}
 		idle(t, r, m)
 	})
 }

@@ -31,6 +31,7 @@ type Placement struct {
 	leg    Leg
 
 	placed       time.Time
+	waited       time.Duration
 	ordinal      uint64 // of the decision
 	promptTokens int
 	expected     int           // tokens of the answer, 0 = unknown
@@ -47,6 +48,9 @@ type Placement struct {
 	prefill      *prefill   // nil if the first token is seen
 	released     atomic.Bool
 }
+
+// Waited returns how long the request waited in the queue for this placement.
+func (p *Placement) Waited() time.Duration { return p.waited }
 
 // Legs returns the request's way, in order. The last leg answers the client.
 func (p *Placement) Legs() []Leg { return []Leg{p.leg} }

@@ -162,6 +162,9 @@ func (s *slot) wanted(q *Request) bool {
 func (p *pool) place(now time.Time, q *Request, d decision, call func(*Placement, error)) (*Placement, *waiter, error) {
 	c := newChoice(p, now, q, d)
 	c.look()
+	if p.line != nil {
+		c.restriction = p.router.restriction(q)
+	}
 	var w *waiter
 	var err error
 	p.mu.Lock()
@@ -171,7 +174,7 @@ func (p *pool) place(now time.Time, q *Request, d decision, call func(*Placement
 	}
 	granted := p.drain(now)
 	if p.line != nil {
-		w, err = p.line.gate(c, call)
+		w, err = p.line.gate(c, len(granted) == batch, call)
 	}
 	if w == nil && err == nil {
 		err = c.choose()

@@ -27,9 +27,10 @@ type Request struct {
 	Text []byte
 	// Whole says that the answer comes at once, so that its first token is not seen.
 	Whole bool
-	// Arrived is when the request came, if it was placed before; zero means now. Its
-	// place in the queue, and how long it may wait, go by that.
+	// Arrived is when the request was first to be placed; zero means now. Its place in
+	// the queue goes by that. Waited is how long it has waited there before.
 	Arrived time.Time
+	Waited  time.Duration
 	// ExpectedOutput is how many tokens the answer is expected to have; 0 = unknown.
 	ExpectedOutput int
 	// Jump is the head start in the queue, in seconds; Tier goes before all lower ones
