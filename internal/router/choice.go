@@ -21,7 +21,7 @@ type choice struct {
 	q    *Request
 	d    decision
 	now  time.Time // when the request came
-	at   time.Time // when the candidates were as they are listed
+	at   time.Time // the time that candidates are judged by
 	cost sched.Cost
 
 	prompt []kv.Block // the prompt's full blocks, as far as they are known
@@ -99,7 +99,7 @@ func (c *choice) look() {
 	if p.router.cfg.Mode != KV {
 		return
 	}
-	start := p.router.cfg.Now()
+	start := c.now
 	c.prompt, c.text = c.hash()
 	c.blocks = max(len(c.prompt), q.PromptTokens/p.blockSize())
 	hashed := start
@@ -108,7 +108,7 @@ func (c *choice) look() {
 	}
 	p.expire(hashed)
 	c.match()
-	c.hashing, c.matching = hashed.Sub(start), c.looked.Sub(hashed)
+	c.hashing, c.matching, c.at = hashed.Sub(start), c.looked.Sub(hashed), c.looked
 }
 
 // match looks the prompt up.
@@ -156,15 +156,13 @@ func (p *pool) expire(now time.Time) {
 	}
 }
 
-// gather lists who could be chosen and why the others could not. The caller holds
-// the pool's lock.
+// gather lists who could be chosen and why the others could not, as things are at c.at.
+// The caller holds the pool's lock.
 func (c *choice) gather() (blocked [numBlocked]int) {
 	c.gathered = true
 	p, q := c.pool, c.q
 	cfg := &p.router.cfg
 	th := q.Model.thresholds.Load()
-	now := cfg.Now()
-	c.at = now
 	c.slots, c.others, c.dec.Candidates = c.slots[:0], c.others[:0], c.dec.Candidates[:0]
 	c.best = 0
 	tracked := cfg.Mode == KV && !cfg.KV.NoActiveBlocks
@@ -182,7 +180,7 @@ func (c *choice) gather() (blocked [numBlocked]int) {
 		if !s.serves(q.Model.ID) || !wanted && !keep {
 			continue
 		}
-		st := p.state(s, now, q, th)
+		st := p.state(s, c.at, q, th)
 		switch {
 		case !wanted:
 			if st == nvext.StateEligible {
@@ -258,7 +256,9 @@ func (c *choice) candidate(cand *sched.Candidate, s *slot, depth *[kv.NumTiers]u
 	if cfg.Mode != KV {
 		return
 	}
-	cand.Held = int(s.held.Load())
+	if depth[kv.NumTiers-1] > 0 { // else it has no part in anything
+		cand.Held = int(s.held.Load())
+	}
 	if tracked {
 		cand.NewBlocks = c.blocks
 		if int(s.seat) < len(c.live) {

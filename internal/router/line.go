@@ -270,7 +270,7 @@ func (p *pool) sweep(now time.Time) (granted []*waiter) {
 		if refresh > 0 && now.Sub(w.c.looked) >= refresh {
 			w.c.match()
 		}
-		w.c.gathered = false
+		w.c.gathered, w.c.at = false, now
 		if w.err = w.c.choose(); w.err != nil {
 			l.classes[class].Left(metrics.QueueNoWorkers)
 		} else {

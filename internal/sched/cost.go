@@ -41,15 +41,30 @@ func DefaultCost() Cost {
 func (c *Cost) Select(d *Decision) int {
 	least := c.leastPrefill(d.Candidates)
 	var p price
+	plain := c.CreditDecay <= 0 && !c.NoPrefill
 	for i := range d.Candidates {
-		p.set(c, d, &d.Candidates[i], least)
-		d.Candidates[i].Score = bound(p.total())
+		cand := &d.Candidates[i]
+		if at, all := cand.near(!c.NoLive); plain && all && cand.Taint == 1 && cand.Warmth == 1 {
+			cand.Score = c.simply(d, cand, float64(at))
+			continue
+		}
+		p.set(c, d, cand, least)
+		cand.Score = bound(p.total())
 	}
 	if c.Temperature > 0 && len(d.Candidates) > 1 {
 		d.Tied = 0
 		return c.softmax().pick(d.Candidates, d.Rand.Float64())
 	}
 	return d.least()
+}
+
+// simply is what price comes to, to the last bit, where blocks are on the device only
+// and nothing is special about the candidate, which is nearly always so.
+func (c *Cost) simply(d *Decision, cand *Candidate, device float64) float64 {
+	bs := float64(d.BlockSize)
+	todo := float64(cand.PrefillTokens) + max(float64(d.PromptTokens), math.Round(bs*device))
+	todo -= min(bs*(c.Credit*(cand.Trust*device)), todo)
+	return bound(c.PrefillScale*(todo/bs) + (float64(cand.Blocks) + float64(cand.NewBlocks)) + c.RequestWeight*float64(cand.Requests))
 }
 
 func (c *Cost) softmax() Softmax {

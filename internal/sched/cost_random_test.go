@@ -78,6 +78,44 @@ func randomDecision(r *rand.Rand, n int) *Decision {
 	return d
 }
 
+// TestTheShortWayIsExact: what is computed the short way is what it comes to the long
+// way, to the last bit, or equal candidates would not cost the same.
+func TestTheShortWayIsExact(t *testing.T) {
+	r := rand.New(rand.NewPCG(8, 8))
+	short := 0
+	for range 5000 {
+		c, d := randomCost(r), randomDecision(r, 6)
+		for i := range d.Candidates {
+			cand := &d.Candidates[i]
+			if r.IntN(4) > 0 {
+				for tier := range cand.Depth {
+					cand.Depth[tier] = cand.Depth[kv.Device]
+				}
+				cand.Taint, cand.Warmth = 1, 1
+			}
+		}
+		d.Rand = chance(r.Uint64())
+		c.Select(d)
+		for i := range d.Candidates {
+			cand := &d.Candidates[i]
+			var p price
+			p.set(c, d, cand, c.leastPrefill(d.Candidates))
+			if want := bound(p.total()); cand.Score != want {
+				t.Fatalf("%+v with %+v costs %v, want %v", *cand, *c, cand.Score, want)
+			}
+			if at, all := cand.near(!c.NoLive); all && cand.Taint == 1 && cand.Warmth == 1 && c.CreditDecay == 0 && !c.NoPrefill {
+				short++
+				if got := c.simply(d, cand, float64(at)); got != cand.Score {
+					t.Fatalf("%+v with %+v costs %v, simply %v", *cand, *c, cand.Score, got)
+				}
+			}
+		}
+	}
+	if short < 1000 {
+		t.Errorf("%d candidates went the short way", short)
+	}
+}
+
 func TestTermsSumToScore(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 8))
 	seen := make(map[string]int)

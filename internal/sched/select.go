@@ -46,12 +46,9 @@ type Candidate struct {
 // cache by tier, each block counted in the nearest only. With live set, those of
 // requests under way count as if they were on the device.
 func (c *Candidate) Cached(live bool) (device, host, disk, shared float64) {
-	at := uint64(c.Depth[kv.Device])
-	if live {
-		at = max(at, uint64(max(c.Live, 0)))
-	}
+	at, all := c.near(live)
 	device = float64(at)
-	if at >= uint64(max(c.Depth[kv.Host], c.Depth[kv.Disk], c.Depth[kv.External])) { // as nearly always
+	if all {
 		return device, 0, 0, 0
 	}
 	next := func(t kv.Tier) float64 {
@@ -62,6 +59,15 @@ func (c *Candidate) Cached(live bool) (device, host, disk, shared float64) {
 	}
 	host, disk, shared = next(kv.Host), next(kv.Disk), next(kv.External)
 	return device, host, disk, shared
+}
+
+// near returns how many of them count as on the device, and whether there are no others.
+func (c *Candidate) near(live bool) (at uint64, all bool) {
+	at = uint64(c.Depth[kv.Device])
+	if live {
+		at = max(at, uint64(max(c.Live, 0)))
+	}
+	return at, at >= uint64(max(c.Depth[kv.Host], c.Depth[kv.Disk], c.Depth[kv.External]))
 }
 
 // Decision is what a selector chooses by.
