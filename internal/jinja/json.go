@@ -251,18 +251,20 @@ func plain(s string, i int) int {
 
 // escapedString reads the rest of a string from its first escape.
 func (p *jsonParser) escapedString(start int) (Value, error) {
-	buf := []byte(p.s[start:p.pos])
+	var buf strings.Builder
+	buf.Grow(p.closing() - start) // an escape is no shorter than what it stands for
+	buf.WriteString(p.s[start:p.pos])
 	for p.pos < len(p.s) {
 		c := p.s[p.pos]
 		switch {
 		case c == '"':
 			p.pos++
-			return string(buf), nil
+			return buf.String(), nil
 		case c < ' ':
 			return nil, p.fail("control character in a string")
 		case c != '\\':
 			end := plain(p.s, p.pos)
-			buf = append(buf, p.s[p.pos:end]...)
+			buf.WriteString(p.s[p.pos:end])
 			p.pos = end
 			continue
 		}
@@ -271,17 +273,17 @@ func (p *jsonParser) escapedString(start int) (Value, error) {
 		p.pos++
 		switch c {
 		case '"', '\\', '/':
-			buf = append(buf, c)
+			buf.WriteByte(c)
 		case 'b':
-			buf = append(buf, '\b')
+			buf.WriteByte('\b')
 		case 'f':
-			buf = append(buf, '\f')
+			buf.WriteByte('\f')
 		case 'n':
-			buf = append(buf, '\n')
+			buf.WriteByte('\n')
 		case 'r':
-			buf = append(buf, '\r')
+			buf.WriteByte('\r')
 		case 't':
-			buf = append(buf, '\t')
+			buf.WriteByte('\t')
 		case 'u':
 			r, err := p.hex4()
 			if err != nil {
@@ -290,13 +292,33 @@ func (p *jsonParser) escapedString(start int) (Value, error) {
 			if utf16.IsSurrogate(r) {
 				r = p.pair(r)
 			}
-			buf = utf8.AppendRune(buf, r)
+			buf.WriteRune(r)
 		default:
 			p.pos--
 			return nil, p.fail("bad escape")
 		}
 	}
 	return nil, p.fail("string without an end")
+}
+
+// closing returns where the quote is that ends the string, or the end of the text.
+func (p *jsonParser) closing() int {
+	at := p.pos
+	for {
+		i := strings.IndexByte(p.s[at:], '"')
+		if i < 0 {
+			return len(p.s)
+		}
+		at += i
+		escapes := 0
+		for at-escapes > p.pos && p.s[at-escapes-1] == '\\' {
+			escapes++
+		}
+		if escapes%2 == 0 {
+			return at
+		}
+		at++
+	}
 }
 
 func (p *jsonParser) hex4() (rune, error) {
