@@ -101,7 +101,7 @@ func (s *settings) addRouter() {
 	s.refuse("router-reset-states", "false", "") // every start is with nothing
 	s.refuse("router-snapshot-threshold", "", "there is no broker to keep snapshots in")
 	s.refuse("router-event-threads", "", "the index takes events on all processors")
-	s.refuse("router-prefill-load-model", "none", "a prompt counts in full until its first token")
+	s.refuse("router-prefill-load-model", "none", "a prompt counts in full until it has been computed")
 	s.refuse("router-predicted-ttl-secs", "", "prompts count as cached while they run, see router.kv.predict_from_inflight")
 	s.refuse("shared-cache-type", "none", "no shared cache is asked")
 	s.refuse("use-remote-indexer", "false", "the index is in the server")

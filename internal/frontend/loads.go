@@ -49,6 +49,12 @@ func (s *Server) presentLoads(w http.ResponseWriter, r *http.Request, _ *Key) {
 func (s *Server) potentialLoads(w http.ResponseWriter, r *http.Request, _ *Key) {
 	f := s.readForm(w, r)
 	defer f.close()
+	s.answerLoads(w, f, "")
+}
+
+// answerLoads answers for the prompt in a form, which may come with settings of its
+// own. The method is that of the router service, if it was asked.
+func (s *Server) answerLoads(w http.ResponseWriter, f *form, method string) {
 	q := f.prompt()
 	if raw := f.Get("router_config_override"); raw.Present() && f.err == nil {
 		q.Override, f.err = parseOverride("router_config_override", raw)
@@ -57,7 +63,9 @@ func (s *Server) potentialLoads(w http.ResponseWriter, r *http.Request, _ *Key) 
 		s.answerError(w, f.err)
 		return
 	}
-	reply(w, http.StatusOK, s.loadsOf(&q))
+	body := s.loadsOf(&q)
+	body.Method = method
+	reply(w, http.StatusOK, body)
 }
 
 // prompt reads a model and a prompt of it in tokens. Two names are known for tokens

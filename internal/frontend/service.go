@@ -43,14 +43,7 @@ func (s *Server) routerService(w http.ResponseWriter, r *http.Request, _ *Key) {
 			return s.router.Renew(model, id, false /* prefilled */) == nil
 		})
 	case method == "potential_loads":
-		q := f.prompt()
-		if f.err != nil {
-			s.answerError(w, f.err)
-			return
-		}
-		body := s.loadsOf(&q)
-		body.Method = method
-		reply(w, http.StatusOK, body)
+		s.answerLoads(w, f, method)
 	default:
 		code, got := openai.CodeInvalidValue, "`"+short(method)+"`"
 		if method == "" {

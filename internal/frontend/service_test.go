@@ -328,3 +328,16 @@ func TestQueueRefusalsAreCounted(t *testing.T) {
 		}
 	}
 }
+
+// TestServiceLoadsTakeAnOverride, as the route for loads does.
+func TestServiceLoadsTakeAnOverride(t *testing.T) {
+	rg := newRig(t, rigConfig{})
+	for _, path := range []string{"/router", "/potential_loads"} {
+		for override, status := range map[string]int{`{"assume_kv_reuse":false}`: 200, `{"router_temperature":-1}`: 400, `7`: 400} {
+			resp, text := rg.post(t, path, `{"method":"potential_loads","tokens":[1,2,3],"router_config_override":`+override+`}`)
+			if resp.StatusCode != status || status == 400 && !strings.Contains(text, "router_config_override") {
+				t.Errorf("%s with %s: status %d: %s", path, override, resp.StatusCode, text)
+			}
+		}
+	}
+}

@@ -2,8 +2,8 @@
 //
 // A [Router] knows the workers (watch.go) and groups the ranks that serve the
 // same model with the same block size and tokenizer into a pool (pool.go).
-// [Router.Place] picks one rank by the configured [Mode] (choice.go, and pick.go for
-// those that know no cost) and books the request on it in the same critical section;
+// [Router.Place] picks one rank by the configured [Mode] (choice.go and gather.go, and
+// pick.go for those that know no cost) and books the request on it in the same critical section;
 // the [Placement] it returns is the only way to release that booking. Where there is a
 // queue, requests wait in line before (line.go). What a decision was made of is kept
 // and explained (record.go, ring.go), and compared with what the engine says it found
