@@ -3,6 +3,8 @@
 package openaihttp
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -22,6 +24,7 @@ import (
 
 	"github.com/stator-ai/stator/internal/engine"
 	"github.com/stator-ai/stator/internal/kv"
+	"github.com/stator-ai/stator/internal/openai"
 )
 
 // Config says where a server is and how to reach it.
@@ -135,6 +138,9 @@ func New(cfg Config) (*Engine, error) {
 // URL returns the canonical base URL.
 func (e *Engine) URL() string { return e.base.String() }
 
+// Host returns the name or address of the server's host, without a port.
+func (e *Engine) Host() string { return e.base.Hostname() }
+
 // Close drops idle connections.
 func (e *Engine) Close() { e.transport.CloseIdleConnections() }
 
@@ -144,15 +150,30 @@ func (e *Engine) Close() { e.transport.CloseIdleConnections() }
 // engine with what killed the first.
 const replayWindow = 50 * time.Millisecond
 
-// Open implements [engine.Engine]. A request that met a connection which the
-// engine had just closed is sent once more, to the same engine.
+// Open implements [engine.Engine]. Wishes are said as most servers understand them,
+// see [PlainEdits].
 func (e *Engine) Open(ctx context.Context, t engine.Target, r *engine.Request) (*engine.Response, error) {
-	body := newUpload(r.Body.Edit(r.Edits))
+	if r.Body == nil {
+		return e.Send(ctx, t, r, nil)
+	}
+	return e.Send(ctx, t, r, PlainEdits(r.Edits, r))
+}
+
+// Send is Open for adapters that have said the wishes in their own way: the body goes
+// out with these edits and not those of r. A request that met a connection which the
+// engine had just closed is sent once more, to the same engine.
+func (e *Engine) Send(ctx context.Context, t engine.Target, r *engine.Request, edits []openai.Edit) (*engine.Response, error) {
 	h := r.Header
 	if h == nil {
 		h = make(http.Header, 8)
 	}
-	h["Content-Type"] = jsonType
+	var body *upload
+	if r.Body != nil {
+		body = newUpload(r.Body.Edit(edits))
+		h["Content-Type"] = jsonType
+	} else {
+		body = newUpload(openai.Pieces{r.Raw})
+	}
 	h["Accept-Encoding"] = identity
 	if r.Ranked {
 		h[rankHeader] = []string{strconv.FormatUint(uint64(t.Rank), 10)}
@@ -160,11 +181,11 @@ func (e *Engine) Open(ctx context.Context, t engine.Target, r *engine.Request) (
 	if e.apiKey != "" {
 		h["Authorization"] = []string{"Bearer " + e.apiKey}
 	}
-	resp, stale, err := e.send(ctx, r.Path, h, body)
+	resp, stale, err := e.send(ctx, r, h, body)
 	if stale && ctx.Err() == nil {
 		// Those that are idle now are as old as the one that failed.
 		e.transport.CloseIdleConnections()
-		if resp, _, err = e.send(ctx, r.Path, h, body); err != nil && ctx.Err() == nil {
+		if resp, _, err = e.send(ctx, r, h, body); err != nil && ctx.Err() == nil {
 			// Whatever this is, the first try was sent.
 			return nil, &engine.OpenError{Failure: engine.FailBroken, Target: t, Err: err}
 		}
@@ -177,7 +198,7 @@ func (e *Engine) Open(ctx context.Context, t engine.Target, r *engine.Request) (
 
 // send makes one try. stale reports that it failed on a kept-alive connection so
 // soon that the engine cannot have seen the request.
-func (e *Engine) send(ctx context.Context, path string, h http.Header, body *upload) (resp *http.Response, stale bool, err error) {
+func (e *Engine) send(ctx context.Context, r *engine.Request, h http.Header, body *upload) (resp *http.Response, stale bool, err error) {
 	var (
 		reused   bool
 		start    time.Time
@@ -188,8 +209,8 @@ func (e *Engine) send(ctx context.Context, path string, h http.Header, body *upl
 		GotFirstResponseByte: func() { answered.Store(true) },
 	})
 	req := (&http.Request{
-		Method:        http.MethodPost,
-		URL:           e.route(path),
+		Method:        cmp.Or(r.Method, http.MethodPost),
+		URL:           e.route(r),
 		Proto:         "HTTP/1.1",
 		ProtoMajor:    1,
 		ProtoMinor:    1,
@@ -214,14 +235,16 @@ var (
 	identity = []string{"identity"}
 )
 
-func (e *Engine) route(path string) *url.URL {
-	switch path {
-	case "/v1/chat/completions":
+func (e *Engine) route(r *engine.Request) *url.URL {
+	switch {
+	case r.Query == "" && r.Path == "/v1/chat/completions":
 		return e.chat
-	case "/v1/completions":
+	case r.Query == "" && r.Path == "/v1/completions":
 		return e.compl
 	default:
-		return below(e.base, path)
+		u := below(e.base, r.Path)
+		u.RawQuery = r.Query
+		return u
 	}
 }
 
@@ -260,9 +283,9 @@ func isTLS(err error) bool {
 // Probe implements [engine.Engine]. It asks /health, and /v1/models where a
 // server has no such route.
 func (e *Engine) Probe(ctx context.Context) error {
-	status, _, err := e.get(ctx, "/health")
+	status, _, err := e.Get(ctx, "/health")
 	if err == nil && status == http.StatusNotFound {
-		status, _, err = e.get(ctx, "/v1/models")
+		status, _, err = e.Get(ctx, "/v1/models")
 	}
 	if err != nil {
 		return err
@@ -276,7 +299,7 @@ func (e *Engine) Probe(ctx context.Context) error {
 // Identify implements [engine.Engine]. A simulated engine describes itself in
 // its model list; of other servers only what the list says is known.
 func (e *Engine) Identify(ctx context.Context) (*engine.Info, error) {
-	status, body, err := e.get(ctx, "/v1/models")
+	status, body, err := e.Get(ctx, "/v1/models")
 	if err != nil {
 		return nil, err
 	}
@@ -303,7 +326,7 @@ func (e *Engine) Identify(ctx context.Context) (*engine.Info, error) {
 	if err := json.Unmarshal(body, &list); err != nil {
 		return nil, fmt.Errorf("identify %s: /v1/models: %w", e.base, err)
 	}
-	info := &engine.Info{Kind: "openai"}
+	info := &engine.Info{Kind: engine.OpenAI}
 	for _, d := range list.Data {
 		if d.ID == "" {
 			continue
@@ -328,11 +351,28 @@ func (e *Engine) Identify(ctx context.Context) (*engine.Info, error) {
 // maxDocument bounds the answers that are read as a whole.
 const maxDocument = 4 << 20
 
-// get fetches a small JSON document.
-func (e *Engine) get(ctx context.Context, path string) (status int, body []byte, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, below(e.base, path).String(), nil)
+// Get fetches a small document, of which no more than a few megabytes are read. The
+// path may have a query. An answer with any status is no error.
+func (e *Engine) Get(ctx context.Context, path string) (status int, body []byte, err error) {
+	path, query, _ := strings.Cut(path, "?")
+	u := below(e.base, path)
+	u.RawQuery = query
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
 		return 0, nil, err
+	}
+	return e.fetch(req, maxDocument)
+}
+
+// Post sends a small JSON document, or nothing if it is nil, and returns the answer as
+// Get does.
+func (e *Engine) Post(ctx context.Context, path string, doc []byte) (status int, body []byte, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, below(e.base, path).String(), bytes.NewReader(doc))
+	if err != nil {
+		return 0, nil, err
+	}
+	if doc != nil {
+		req.Header["Content-Type"] = jsonType
 	}
 	return e.fetch(req, maxDocument)
 }
