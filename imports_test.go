@@ -20,19 +20,19 @@ const module = "github.com/stator-ai/stator"
 // a lower layer, so that the path of a request can be read downwards and nothing
 // below can ask what is above. Paths are relative to the module; "." is its root.
 var layers = [][]string{
-	{"bench"},
+	{"bench", "internal/llamatest", "internal/vllmtest"},
 	{"cmd/stator", "internal/ucd/gen", "internal/tokenize/normal/gen", "internal/tokenize/qwen3/gen"},
 	{"."},
 	{"internal/frontend", "internal/indexserver", "internal/replay"},
-	{"internal/router"},
-	{"internal/kvfeed"},
+	{"internal/router", "internal/kvlink", "internal/engine/detect"},
+	{"internal/kvfeed", "internal/engine/vllm", "internal/engine/sglang", "internal/engine/trtllm", "internal/engine/llamacpp"},
 	{"internal/engine/openaihttp", "internal/engine/enginetest", "internal/kvindex", "internal/sched", "internal/thompson", "internal/simserver", "internal/trace/tracetest"},
 	{"internal/tokenize/qwen3", "internal/tokenize/oracletest"},
 	{"internal/tokenize/local"},
 	{"internal/tokenize/chat", "internal/tokenize/hf", "internal/tokenize/prefix"},
 	{"internal/engine", "internal/kv/dynamo", "internal/kv/enginehash", "internal/kvlog", "internal/tokenize", "internal/tokenize/detok", "internal/tokenize/model", "internal/tokenize/normal", "internal/tokenize/split", "internal/simengine", "internal/trace", "trie"},
 	{"internal/onig"},
-	{"internal/hub", "internal/jinja", "internal/kv", "internal/openai", "internal/metrics", "internal/ucd", "nvext"},
+	{"internal/engine/promtext", "internal/zmtp", "internal/hub", "internal/jinja", "internal/kv", "internal/openai", "internal/metrics", "internal/ucd", "nvext"},
 }
 
 // core packages decide: the same inputs give the same answer, in a server, in a

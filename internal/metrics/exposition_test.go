@@ -92,6 +92,7 @@ func scenario() *Set {
 	m.EngineError(EngineConnect)
 	m.Retry(RetryConnect)
 	w.Inhibited()
+	w.Tripped()
 	r.Cancelled()
 	r.End(at(2), ErrCancelled)
 
@@ -221,6 +222,7 @@ func TestFamilies(t *testing.T) {
 		"stator_cache_overpredicted_tokens_total COUNTER model worker_id",
 		"stator_cache_predicted_tokens_total COUNTER model worker_id",
 		"stator_cache_verdicts_total COUNTER model verdict worker_id",
+		"stator_circuit_trips_total COUNTER worker_id",
 		"stator_engine_errors_total COUNTER kind model",
 		"stator_feed_dropped_batches_total COUNTER dp_rank model worker_id",
 		"stator_feed_gaps_total COUNTER dp_rank model worker_id",

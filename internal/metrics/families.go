@@ -108,6 +108,7 @@ type families struct {
 	workers           *prometheus.GaugeVec
 	retries           *prometheus.CounterVec
 	inhibitions       *prometheus.CounterVec
+	trips             *prometheus.CounterVec
 	hintsIgnored      *prometheus.CounterVec
 	shed              *prometheus.CounterVec
 	inflightBodyBytes prometheus.Gauge
@@ -256,6 +257,7 @@ func newFamilies(reg *prometheus.Registry, o Options) *families {
 		buildInfo:         r.gauges(ownPrefix+"build_info", "Always 1; the labels say what is running.", "version", "goversion"),
 		workers:           r.gauges(ownPrefix+"workers", "Workers of a model by state: discovered counts all, routable those that take requests now.", "model", "state"),
 		retries:           r.counters(ownPrefix+"retries_total", "Requests sent to another worker before any byte reached the client.", "model", "reason"),
+		trips:             r.counters(ownPrefix+"circuit_trips_total", "Times a worker was set aside because its requests kept failing although it said that it was well.", "worker_id"),
 		inhibitions:       r.counters(ownPrefix+"inhibitions_total", "Times a worker was set aside after failures.", "worker_id"),
 		hintsIgnored:      r.counters(ownPrefix+"hints_ignored_total", "Hint values that were not usable and had no effect.", "field"),
 		shed:              r.counters(ownPrefix+"shed_total", "Requests turned away to protect the fleet or this process.", "model", "reason"),

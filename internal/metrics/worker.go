@@ -26,6 +26,7 @@ type workerSeries struct {
 	id          string
 	gate        gate
 	inhibitions prometheus.Counter
+	trips       prometheus.Counter
 
 	// Guarded by Set.mu.
 	ranks  map[workerRank]*Worker
@@ -76,6 +77,7 @@ func (s *Set) workerSeriesLocked(id uint64) *workerSeries {
 		ws = &workerSeries{
 			id:          label,
 			inhibitions: s.fam.inhibitions.WithLabelValues(label),
+			trips:       s.fam.trips.WithLabelValues(label),
 			ranks:       make(map[workerRank]*Worker),
 			truths:      make(map[string]*Truth),
 		}
@@ -108,6 +110,7 @@ func (s *Set) DropWorker(id uint64) {
 			v.DeletePartialMatch(match)
 		}
 		s.fam.inhibitions.DeleteLabelValues(ws.id)
+		s.fam.trips.DeleteLabelValues(ws.id)
 	})
 }
 
@@ -148,3 +151,7 @@ func (w *Worker) Last(ttft, itl time.Duration, promptTokens int) {
 // Inhibited records that the worker, with all its ranks, was set aside after
 // failures.
 func (w *Worker) Inhibited() { w.series.inhibitions.Inc() }
+
+// Tripped records that the worker was set aside because its requests kept failing
+// although it said that it was well.
+func (w *Worker) Tripped() { w.series.trips.Inc() }

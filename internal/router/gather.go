@@ -30,7 +30,7 @@ func (c *choice) gather() (blocked [numBlocked]int) {
 	c.dec.Candidates = slices.Grow(c.dec.Candidates, len(p.slots))
 	c.slots = slices.Grow(c.slots, len(p.slots))
 	for _, s := range p.slots {
-		depth := deepest(&told, &sent, s.source())
+		depth := p.deepest(&told, &sent, s)
 		wanted := s.wanted(q)
 		if !s.serves(q.Model.ID) || !wanted && !keep {
 			continue
@@ -67,18 +67,6 @@ func (c *choice) keepsOthers() bool {
 	return c.q.Explain || c.q.ExplainAll || c.pool.router.ring != nil
 }
 
-// deepest returns how much a source has, and moves both lists, which are sorted as
-// the slots are, past it.
-func deepest(told, sent *[]kvindex.Overlap, src kv.Source) (depth [kv.NumTiers]uint32) {
-	if len(*told) > 0 {
-		*told = deepen(&depth, *told, src)
-	}
-	if len(*sent) > 0 {
-		*sent = deepen(&depth, *sent, src)
-	}
-	return depth
-}
-
 // deepen raises depth to what a source has in one list, and returns the list after
 // it.
 func deepen(depth *[kv.NumTiers]uint32, list []kvindex.Overlap, src kv.Source) []kvindex.Overlap {
@@ -105,6 +93,10 @@ func (c *choice) candidate(cand *sched.Candidate, s *slot, depth *[kv.NumTiers]u
 	l := c.pool.ledger.Totals(s.seat, cfg.Mode != KV || cfg.KV.TrackOutput)
 	cand.Worker, cand.Rank = s.target.Worker, s.target.Rank
 	cand.Requests, cand.PrefillTokens, cand.Blocks = l.Requests, l.PrefillTokens, l.Blocks
+	if s.others.requests > 0 && s.fresh(c.at) {
+		cand.Requests += s.others.requests
+		cand.Blocks += s.others.blocks
+	}
 	cand.Depth = *depth
 	cand.NewBlocks, cand.Live, cand.Held = 0, 0, 0
 	cand.Trust, cand.Taint, cand.Warmth, cand.Score = 1, 1, 1, math.NaN()

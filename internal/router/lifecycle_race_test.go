@@ -34,7 +34,7 @@ func TestLifecycleConcurrently(t *testing.T) {
 				return
 			default:
 			}
-			r.admit(r.workers[kv.WorkerID(1+rng.IntN(6))], &engine.Info{Models: shapes(rng)})
+			r.admit(r.workers[kv.WorkerID(1+rng.IntN(6))], &engine.Info{Models: shapes(rng)}, true)
 			r.mu.RLock()
 			mu.Lock()
 			for _, p := range r.pools {

@@ -65,7 +65,7 @@ func (w *world) admit(id kv.WorkerID, models []engine.Model) {
 			delete(w.told, h)
 		}
 	}
-	w.r.admit(worker, &engine.Info{Kind: "stub", Models: models})
+	w.r.admit(worker, &engine.Info{Kind: "stub", Models: models}, true)
 }
 
 // request makes one up.

@@ -135,7 +135,7 @@ func TestLaneOfANewcomer(t *testing.T) {
 		r.mu.RLock()
 		w := r.workers[5]
 		r.mu.RUnlock()
-		r.admit(w, &engine.Info{Kind: "stub", Models: []engine.Model{{ID: "m", BlockSize: 16}}})
+		r.admit(w, &engine.Info{Kind: "stub", Models: []engine.Model{{ID: "m", BlockSize: 16}}}, true)
 		synctest.Wait()
 		first.still(t)
 		p := second.placed(t)

@@ -97,7 +97,10 @@ func TestParkedWhileOverloaded(t *testing.T) {
 		pinned := waitFor(t, r, &Request{Model: m, PromptTokens: 1000, Pinned: true, Pin: 1})
 		r.Report(1, []engine.Load{{UsedBlocks: 900}})
 		busy.FirstToken() // there is room for prompts, but none for blocks
-		time.Sleep(time.Minute)
+		for range 6 {
+			time.Sleep(10 * time.Second)
+			r.Report(1, []engine.Load{{UsedBlocks: 900}})
+		}
 		synctest.Wait()
 		parked.still(t)
 		pinned.still(t)

@@ -38,7 +38,7 @@ func TestWorkerVanishesBeforeDial(t *testing.T) {
 
 // reshape has a worker come back with other models or ranks.
 func reshape(r *Router, w kv.WorkerID, models ...engine.Model) {
-	r.admit(r.workers[w], &engine.Info{Kind: "stub", Models: models})
+	r.admit(r.workers[w], &engine.Info{Kind: "stub", Models: models}, true)
 }
 
 // TestRankLeavesWhileBooked: a rank that comes back has nothing to do, and what was

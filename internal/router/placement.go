@@ -42,6 +42,7 @@ type Placement struct {
 	grown        time.Time // when blocks grew last, or the first token came
 	since        int       // tokens since then
 	guess        prediction
+	recalled     int        // how many prompts ago the server used this one, -1 if it did not
 	kept         uint64     // where the ring has the decision
 	prompt       []kv.Block // to be noted as sent once it has been computed
 	ahead        int        // tokens that the rank had to compute for it and before it
@@ -85,6 +86,11 @@ func (p *Placement) FirstToken() {
 func (p *Placement) noteSent(now time.Time) {
 	if p.prompt != nil && !p.slot.left.Load() {
 		p.pool.sent.Route(now, p.slot.source(), p.prompt)
+		if p.slot.worker.slots() > 0 {
+			p.pool.mu.Lock()
+			p.recalled = p.pool.remember(p.slot, p.prompt)
+			p.pool.mu.Unlock()
+		}
 	}
 	p.prompt = nil
 }
@@ -140,12 +146,15 @@ type Outcome uint8
 
 // The outcomes.
 const (
-	// Completed: the engine answered to the end, whatever the status.
+	// Completed: the engine answered to the end, be it that the request makes no
+	// sense.
 	Completed Outcome = iota
 	// Cancelled: the client left. It is no failure of the worker.
 	Cancelled
 	// Refused: the engine said that it cannot serve at the moment.
 	Refused
+	// Failed: the engine answered that something went wrong with it.
+	Failed
 	// Unreachable: no connection could be made.
 	Unreachable
 	// Broken: the connection broke, or nothing came for too long.
@@ -164,6 +173,7 @@ func (p *Placement) Done(o Outcome) {
 	if o.inhibits() { // before somebody else is sent there
 		p.router.inhibit(p.slot.worker, o)
 	}
+	p.router.ended(p.slot.worker, p.pool, o)
 	if p.prefill != nil {
 		p.prefill.timer.Stop()
 	}

@@ -64,10 +64,18 @@ type slot struct {
 	gauges   *metrics.Worker
 	truth    *metrics.Truth
 
-	usedBlocks  int // KV blocks in use, as the engine reports them; 0 if it does not
-	totalBlocks int // 0 = unknown
-	maxBatched  int // 0 = unknown
+	recall      *recall     // nil unless its server keeps whole prompts and does not tell
+	telling     atomic.Bool // its events are known, and it is in the state they tell
+	usedBlocks  int         // KV blocks in use, as the engine reports them; 0 if it does not
+	reported    time.Time   // when it did
+	others      foreign     // what is on the rank and was not sent from here
+	othersLast  foreign     // the same one report earlier, not reconciled
+	totalBlocks int         // 0 = unknown
+	maxBatched  int         // 0 = unknown
 }
+
+// foreign is load that comes from elsewhere.
+type foreign struct{ requests, blocks int }
 
 // StateGone is the state of a rank whose worker is not there, besides the states
 // that a decision tells apart.
@@ -120,14 +128,17 @@ func (s *slot) serves(name string) bool {
 // load returns what is known about a slot's load.
 func (p *pool) load(s *slot) load {
 	l := p.ledger.Totals(s.seat, true)
-	return load{
+	out := load{
 		inflight:      l.Requests,
 		prefillTokens: l.PrefillTokens,
 		activeBlocks:  l.Blocks,
-		usedBlocks:    s.usedBlocks,
 		totalBlocks:   s.totalBlocks,
 		maxBatched:    s.maxBatched,
 	}
+	if s.usedBlocks > 0 && s.fresh(p.router.cfg.Now()) {
+		out.usedBlocks = s.usedBlocks
+	}
+	return out
 }
 
 // state judges s for q; q may be nil. The order is that of the reasons a person
@@ -264,7 +275,7 @@ func (p *pool) standing(now time.Time, q *Request) (out nvext.Pool, waits bool) 
 
 // admit returns the slot of a worker's rank, entered in its place if it is new,
 // with the sizes that the engine states.
-func (p *pool) admit(w *worker, rank uint32, m *engine.Model, adapters []engine.Model, gauges *metrics.Worker) *slot {
+func (p *pool) admit(w *worker, rank uint32, m *engine.Model, adapters []engine.Model, gauges *metrics.Worker, restarted bool) *slot {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	target := engine.Target{Worker: w.ID, Rank: rank}
@@ -274,24 +285,25 @@ func (p *pool) admit(w *worker, rank uint32, m *engine.Model, adapters []engine.
 	if !found {
 		s := &slot{worker: w, target: target, seat: p.ledger.Join()}
 		p.slots = slices.Insert(p.slots, at, s)
-		s.held = p.told.Held(s.source())
-		if !p.tells(s) {
-			s.held = p.sent.Held(s.source())
-		}
+		restarted = true
 	}
 	s := p.slots[at]
 	s.model, s.adapters, s.gauges = *m, adapters, gauges
 	s.truth = p.router.cfg.Metrics.Truth(p.key.model, uint64(w.ID))
-	s.totalBlocks, s.maxBatched, s.trust = m.TotalBlocks, m.MaxBatchedTokens, 1
-	s.speed = 0
-	// Whatever it was sent, it has come with an empty cache; one that tells says so
-	// itself.
-	p.sent.ClearRank(s.source())
+	s.totalBlocks, s.maxBatched = m.TotalBlocks, m.MaxBatchedTokens
+	s.held = p.heldBy(s)
+	if restarted {
+		s.trust, s.speed, s.usedBlocks, s.others, s.othersLast = 1, 0, 0, foreign{}, foreign{}
+		// Whatever it was sent, it has come with an empty cache; one that tells says so
+		// itself.
+		p.sent.ClearRank(s.source())
+		s.recall = nil
+		if n := w.slots(); n > 0 && p.sent != nil && !p.tells(s) {
+			s.recall = newRecall(n)
+		}
+	}
 	return s
 }
-
-// tells reports whether what a rank holds is known from its events.
-func (p *pool) tells(s *slot) bool { return p.told != nil && s.worker.Events }
 
 // models calls f for what each slot's engine says about the model or adapter of that
 // name and returns how many slots have it.
@@ -373,32 +385,11 @@ func (p *pool) tokenizers(name string, now time.Time, th *Thresholds, f func(t e
 		}
 		switch p.state(s, now, nil, th) {
 		case nvext.StateEligible, nvext.StateOverloaded:
-			if t, ok := s.worker.Engine.(engine.Tokenizer); ok {
+			if t, ok := s.worker.adapter().(engine.Tokenizer); ok {
 				f(t, p.ledger.Load(s.seat).Requests)
 			}
 		}
 	}
-}
-
-func (p *pool) report(w kv.WorkerID, loads []engine.Load) {
-	p.mu.Lock()
-	for _, s := range p.slots {
-		if s.target.Worker != w {
-			continue
-		}
-		for _, l := range loads {
-			if l.Rank != s.target.Rank {
-				continue
-			}
-			s.usedBlocks = l.UsedBlocks
-			s.totalBlocks = cmp.Or(l.TotalBlocks, s.totalBlocks)
-			s.maxBatched = cmp.Or(l.BatchedLimit, s.maxBatched)
-		}
-	}
-	now := p.router.cfg.Now()
-	granted := p.drain(now)
-	p.mu.Unlock()
-	p.tell(now, granted)
 }
 
 // wake has requests go that can by now.

@@ -31,6 +31,12 @@ type Config struct {
 	// ProbeInterval is the time between health probes of a worker that is well;
 	// 0 means 5 s. One that is not is probed every second.
 	ProbeInterval time.Duration
+	// LoadInterval is the time between questions about the load of a worker that
+	// tells; 0 means 1 s.
+	LoadInterval time.Duration
+	// CanaryInterval is after how long without an answer a worker is asked to compute
+	// a token, to see whether it still can; 0 means never.
+	CanaryInterval time.Duration
 	// KV says how mode kv weighs caches and load.
 	KV KVConfig
 	// Queue says how requests wait while all ranks are busy; nil means that none do. It
@@ -71,11 +77,13 @@ type Router struct {
 	pools   map[poolKey]*pool
 	workers map[kv.WorkerID]*worker
 	order   []*worker // in the order they were added
+	added   int       // how many were
 
 	decisions atomic.Uint64 // how many there were
 	ring      *ring         // of the latest; nil if none are kept
 	leases    leases
 	began     time.Time
+	follower  Follower // of what engines say about their caches; may be nil
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -89,6 +97,7 @@ func New(cfg Config) *Router {
 	}
 	cfg.Inhibit = cmp.Or(cfg.Inhibit, 5*time.Second)
 	cfg.ProbeInterval = cmp.Or(cfg.ProbeInterval, 5*time.Second)
+	cfg.LoadInterval = cmp.Or(cfg.LoadInterval, time.Second)
 	if cfg.Seed == 0 {
 		cfg.Seed = rand.Uint64()
 	}
@@ -386,41 +395,3 @@ func (m *Model) SetThresholds(patch Thresholds) Thresholds {
 		}
 	}
 }
-
-// Report takes in what an engine says about its load.
-func (r *Router) Report(w kv.WorkerID, loads []engine.Load) {
-	r.mu.RLock()
-	reporter := r.workers[w]
-	r.mu.RUnlock()
-	if reporter == nil {
-		return
-	}
-	if pools := reporter.pools.Load(); pools != nil {
-		for _, p := range *pools {
-			p.report(w, loads)
-		}
-	}
-}
-
-// Apply takes in what engines say about their caches, and keeps nothing of the batch.
-// Batches of workers and ranks that are not known are left out. It returns nil.
-func (r *Router) Apply(b *kv.Batch) error {
-	r.mu.RLock()
-	w := r.workers[b.Source.Worker]
-	r.mu.RUnlock()
-	if w == nil {
-		return nil
-	}
-	if pools := w.pools.Load(); pools != nil {
-		for _, p := range *pools {
-			if b.Source.Rank < w.ranks.Load() {
-				p.told.Apply(b)
-			} else {
-				p.strange.Add(uint64(len(b.Events)))
-			}
-		}
-	}
-	return nil
-}
-
-var _ kv.Applier = (*Router)(nil)

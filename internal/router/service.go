@@ -213,7 +213,7 @@ func (c *choice) potential() (out []PotentialLoad) {
 	c.dec.PromptTokens, c.dec.BlockSize = max(c.q.PromptTokens, 0), c.pool.blockSize()
 	told, sent := c.told, c.sent
 	for _, s := range c.pool.slots {
-		depth := deepest(&told, &sent, s.source())
+		depth := c.pool.deepest(&told, &sent, s)
 		if !s.serves(c.q.Model.ID) {
 			continue
 		}

@@ -75,7 +75,11 @@ func (p *Placement) Usage(prompt, cached int) nvext.Verdict {
 	if v == nvext.VerdictAgreed || v == nvext.VerdictTraded || v == nvext.VerdictIndexStale {
 		lost = p.slot.learn(p.router.cfg.Now(), g, cached)
 	}
+	if p.recalled >= 0 && p.slot.recall != nil && cached >= 0 {
+		p.adjust(cached)
+	}
 	p.pool.mu.Unlock()
+	p.listen(v, prompt, cached)
 	if lost {
 		p.router.cfg.Log.Warn("a worker's cache holds less than it should; cached prompts count less there", "worker", p.leg.Target.Worker, "rank", p.leg.Target.Rank)
 	}
@@ -88,6 +92,40 @@ func (p *Placement) Usage(prompt, cached int) nvext.Verdict {
 	}
 	p.router.ring.settle(p.kept, v, cached)
 	return v
+}
+
+// adjust corrects how much the rank's server is taken to remember. The caller holds the
+// pool's lock.
+func (p *Placement) adjust(cached int) {
+	r := p.slot.recall
+	switch g := &p.guess; {
+	case g.tokens <= g.block:
+	case cached >= g.tokens-g.block:
+		r.found(p.recalled)
+	case r.lacked(p.recalled):
+		p.pool.rewrite(p.slot)
+	}
+}
+
+// differing is after how many requests in a row it is said that an engine counts other
+// tokens.
+const differing = 8
+
+// listen draws conclusions about the worker: whether it counts the same tokens, and
+// whether it tells of what it computes.
+func (p *Placement) listen(v nvext.Verdict, prompt, cached int) {
+	w, log := p.slot.worker, p.router.cfg.Log
+	switch {
+	case v == nvext.VerdictTokensDiffer:
+		if w.differing.Add(1) == differing {
+			log.Warn("the engine counts other prompt tokens than its tokenizer here does; its cache is not found", "worker", w.ID, "url", w.Name, "model", p.pool.key.model)
+		}
+	case p.guess.exact && prompt > 0 && w.differing.Load() != 0:
+		w.differing.Store(0)
+	}
+	if w.voice.computed(p.router.cfg.Now(), (prompt-max(cached, 0))/p.guess.block) {
+		log.Warn("worker computes prompts and tells nothing of its cache; what is sent there is taken to be there", "worker", w.ID, "url", w.Name)
+	}
 }
 
 // holds is how many leading blocks of the prompt a candidate should find in its cache:

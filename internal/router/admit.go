@@ -1,0 +1,172 @@
+package router
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sync/atomic"
+
+	"github.com/stator-ai/stator/internal/engine"
+	"github.com/stator-ai/stator/internal/metrics"
+)
+
+// admit enters a worker into the pools of the models it serves, and takes it out
+// of those that it serves no more. A rank that stays keeps what is booked on it.
+//
+// A worker that came back, or was started anew, has restarted: its cache is empty.
+func (r *Router) admit(w *worker, info *engine.Info, restarted bool) {
+	r.mu.Lock()
+	if r.workers[w.ID] != w { // it was removed meanwhile
+		r.mu.Unlock()
+		return
+	}
+	r.cfg.Metrics.DropWorker(uint64(w.ID)) // series of ranks that it has no more
+	w.info.Store(info)
+	stays := make(map[*slot]bool)
+	var in []*pool
+	ranks := 0
+	for _, em := range info.Models {
+		if em.Parent != "" && serves(info, em.Parent) {
+			continue // it goes with its model
+		}
+		w.complete(&em)
+		var adapters []engine.Model
+		for _, a := range info.Models {
+			if a.Parent == em.ID && a.ID != em.ID {
+				a.BlockSize, a.TotalBlocks, a.MaxBatchedTokens, a.Ranks = em.BlockSize, em.TotalBlocks, em.MaxBatchedTokens, em.Ranks
+				a.Tokenizer = cmp.Or(a.Tokenizer, em.Tokenizer)
+				a.ContextLength = cmp.Or(a.ContextLength, em.ContextLength)
+				adapters = append(adapters, a)
+			}
+		}
+		p := r.poolLocked(&em)
+		in = append(in, p)
+		ranks = max(ranks, em.Ranks)
+		for _, a := range adapters {
+			r.modelLocked(a.ID, p)
+		}
+		for rank := range em.Ranks {
+			gauges := r.cfg.Metrics.Worker(uint64(w.ID), uint32(rank))
+			stays[p.admit(w, uint32(rank), &em, adapters, gauges, restarted)] = true
+		}
+	}
+	if info.Engine != nil {
+		w.adapted.Store(&info.Engine)
+	} else {
+		w.adapted.Store(nil)
+	}
+	w.pools.Store(&in)
+	w.ranks.Store(uint32(ranks))
+	w.inhibitedUntil.Store(0)
+	w.tripped.Store(false)
+	w.since.Store(r.cfg.Now().UnixNano())
+	w.discovered.Store(true)
+	pools := slices.Collect(maps.Values(r.pools))
+	r.retainLocked(w, stays)
+	r.mu.Unlock()
+	r.follow(w, info, restarted)
+	now := r.cfg.Now()
+	for _, p := range pools {
+		p.wake(now)
+	}
+	r.cfg.Log.Info("worker discovered", "worker", w.ID, "url", w.Name, "engine", info.Kind, "version", info.Version, "models", len(info.Models))
+	for _, warn := range info.Warnings {
+		r.cfg.Log.Warn(warn.Text, "worker", w.ID, "url", w.Name, "code", warn.Code)
+	}
+}
+
+// retainLocked takes the worker's slots that do not stay out of all pools, and the
+// pools that are empty then.
+func (r *Router) retainLocked(w *worker, stays map[*slot]bool) {
+	for _, p := range r.pools {
+		p.retain(w, stays)
+	}
+	for _, m := range r.models {
+		r.summarizeLocked(m)
+	}
+	for key, p := range r.pools {
+		if p.empty() {
+			p.close() // what is booked ends by itself
+			delete(r.pools, key)
+		}
+	}
+}
+
+func serves(info *engine.Info, name string) bool {
+	return slices.ContainsFunc(info.Models, func(m engine.Model) bool { return m.ID == name })
+}
+
+// complete lays the sizes that are configured over those that the engine states.
+func (w *worker) complete(em *engine.Model) {
+	em.BlockSize = cmp.Or(w.BlockSize, em.BlockSize, int(w.learned.Load()))
+	em.TotalBlocks = cmp.Or(w.TotalBlocks, em.TotalBlocks)
+	em.MaxBatchedTokens = cmp.Or(w.MaxBatchedTokens, em.MaxBatchedTokens)
+	em.Ranks = max(1, cmp.Or(w.Ranks, em.Ranks))
+}
+
+// poolLocked returns the pool for a model as an engine serves it, a new one if
+// there is none.
+func (r *Router) poolLocked(em *engine.Model) *pool {
+	key := poolKey{model: em.ID, blockSize: em.BlockSize, tokenizer: em.Tokenizer}
+	p := r.pools[key]
+	if p == nil {
+		p = newPool(r, key)
+		r.pools[key] = p
+	}
+	r.modelLocked(em.ID, p)
+	return p
+}
+
+// modelLocked has a pool serve a model or adapter.
+func (r *Router) modelLocked(name string, p *pool) {
+	m := r.models[name]
+	if m == nil {
+		th := r.cfg.Thresholds
+		m = &Model{ID: name, Created: r.cfg.Now(), Metrics: r.cfg.Metrics.Model(name), thresholds: new(atomic.Pointer[Thresholds])}
+		m.thresholds.Store(&th)
+	}
+	grown := *m
+	if !slices.Contains(grown.pools, p) {
+		grown.pools = append(slices.Clone(m.pools), p)
+		slices.SortFunc(grown.pools, func(a, b *pool) int { // whoever was there first
+			return cmp.Or(cmp.Compare(a.key.blockSize, b.key.blockSize), cmp.Compare(a.key.tokenizer, b.key.tokenizer))
+		})
+	}
+	r.models[name] = &grown
+}
+
+// summarizeLocked publishes what a model's workers have in common. The view that
+// readers hold is replaced, never changed, so that they need no lock.
+func (r *Router) summarizeLocked(old *Model) {
+	m := *old
+	m.ContextLength, m.Tokenizer, m.BlockSize, m.Adapter, m.Parent = 0, "", 0, false, ""
+	var info metrics.Info
+	first := true
+	m.pools = nil
+	for _, p := range old.pools {
+		n := p.models(m.ID, func(em *engine.Model) {
+			m.ContextLength = max(m.ContextLength, em.ContextLength)
+			if em.Parent != "" {
+				m.Adapter, m.Parent = true, em.Parent
+			}
+			if first {
+				m.Tokenizer, m.BlockSize, first = em.Tokenizer, em.BlockSize, false
+			}
+			if m.Tokenizer != em.Tokenizer {
+				m.Tokenizer = ""
+			}
+			if m.BlockSize != em.BlockSize {
+				m.BlockSize = 0
+			}
+			info.TotalKVBlocks = max(info.TotalKVBlocks, em.TotalBlocks)
+			info.MaxNumBatchedTokens = max(info.MaxNumBatchedTokens, em.MaxBatchedTokens)
+			info.KVCacheBlockSize = max(info.KVCacheBlockSize, em.BlockSize)
+		})
+		if n > 0 {
+			m.pools = append(m.pools, p)
+		}
+	}
+	info.ContextLength = m.ContextLength
+	m.Metrics.SetInfo(info)
+	r.models[m.ID] = &m
+}

@@ -1,0 +1,396 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/stator-ai/stator/internal/engine"
+	"github.com/stator-ai/stator/internal/kv"
+	"github.com/stator-ai/stator/nvext"
+)
+
+// liveEngine is a stub that has a life, a load and a voice of its own.
+type liveEngine struct {
+	stubEngine
+	life     atomic.Pointer[string]
+	load     atomic.Pointer[[]engine.Load]
+	mute     atomic.Bool // computes nothing
+	canaries atomic.Int64
+	streams  []engine.EventStream
+	slots    int
+	block    int
+}
+
+func (e *liveEngine) Identify(ctx context.Context) (*engine.Info, error) {
+	info, err := e.stubEngine.Identify(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if l := e.life.Load(); l != nil {
+		info.Life = *l
+	}
+	info.Models = []engine.Model{{ID: "m", BlockSize: e.block, TotalBlocks: 1000}}
+	info.Streams, info.Slots = e.streams, e.slots
+	return info, nil
+}
+
+func (e *liveEngine) Load(context.Context) ([]engine.Load, error) {
+	if l := e.load.Load(); l != nil {
+		return *l, nil
+	}
+	return nil, errors.New("none")
+}
+
+func (e *liveEngine) Canary(context.Context, string) error {
+	e.canaries.Add(1)
+	if e.mute.Load() {
+		return errors.New("nothing came")
+	}
+	return nil
+}
+
+func live(block int) *liveEngine { return &liveEngine{block: block} }
+
+// follower writes down what it hears.
+type follower struct{ heard []string }
+
+func (f *follower) Follow(w kv.WorkerID, info *engine.Info, _ engine.EventPoller, restarted bool) {
+	what := "follow"
+	if restarted {
+		what = "restarted"
+	}
+	f.heard = append(f.heard, what)
+}
+
+func (f *follower) Forget(kv.WorkerID) { f.heard = append(f.heard, "forget") }
+
+// TestRemove: a worker that is removed gets nothing more, its requests end as they
+// would, and its id is free.
+func TestRemove(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, m := crew(t, Config{Queue: queueOf(100)}, Spec{}, Spec{})
+		running := mustPlace(t, r, &Request{Model: m, PromptTokens: 1000, Pinned: true, Pin: 1})
+		waits := waitFor(t, r, &Request{Model: m, PromptTokens: 1000, Pinned: true, Pin: 1})
+		if !r.Remove(1) || r.Remove(1) {
+			t.Error("a worker is removed once")
+		}
+		synctest.Wait()
+		var pin *PinError
+		if !waits.returned() || !errors.As(waits.err, &pin) {
+			t.Errorf("who waited for it: %v, want a PinError", waits.err)
+		}
+		if _, err := r.Place(t.Context(), &Request{Model: m, Pinned: true, Pin: 1}); !errors.As(err, &pin) || pin.Reason != PinUnknown {
+			t.Errorf("a pin: %v, want unknown", err)
+		}
+		running.FirstToken()
+		running.Output(3)
+		running.Done(Completed)
+		idle(t, r, m)
+		if d, all := r.Workers(); d != 1 || all != 1 {
+			t.Errorf("%d of %d workers", d, all)
+		}
+		if err := r.Add(Spec{ID: 1, Name: "again", Engine: live(16)}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		mustPlace(t, r, &Request{Model: m, Pinned: true, Pin: 1}).Done(Completed)
+		r.Remove(1)
+		r.Remove(2)
+		if _, err := r.Place(t.Context(), &Request{Model: m}); !errors.Is(err, ErrNoWorkers) {
+			t.Errorf("without workers: %v", err)
+		}
+	})
+}
+
+// TestRestartInPlace: an engine that is back before anybody missed it is followed from
+// the beginning.
+func TestRestartInPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := live(16)
+		e.streams = []engine.EventStream{{Address: "a:1"}}
+		e.life.Store(new("one"))
+		f := &follower{}
+		r := New(Config{Seed: 1})
+		t.Cleanup(r.Close)
+		r.SetFollower(f)
+		if err := r.Add(Spec{ID: 1, Engine: e}); err != nil {
+			t.Fatal(err)
+		}
+		r.WaitChecked(t.Context())
+		m, _ := r.Lookup("m")
+		time.Sleep(2 * identifyInterval) // asked again, and it says the same
+		synctest.Wait()
+		p := mustPlace(t, r, &Request{Model: m})
+		e.life.Store(new("two"))
+		p.Done(Broken)
+		time.Sleep(10 * time.Millisecond) // one probe later
+		synctest.Wait()
+		if diff := cmp.Diff([]string{"restarted", "restarted"}, f.heard); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		e.down.Store(true)
+		time.Sleep(20 * time.Second)
+		e.down.Store(false)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if diff := cmp.Diff([]string{"restarted", "restarted", "forget", "restarted"}, f.heard); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestBreaker: a worker that says it is well and fails its requests is left alone, for
+// longer each time, and only a token that it computes brings it back.
+func TestBreaker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bad := live(16)
+		r, m := crew(t, Config{Mode: RoundRobin}, Spec{Engine: bad}, Spec{Engine: live(16)})
+		fail := func() { mustPlace(t, r, &Request{Model: m, Pinned: true, Pin: 1}).Done(Failed) }
+		out := func() bool {
+			var pin *PinError
+			p, err := r.Place(t.Context(), &Request{Model: m, Pinned: true, Pin: 1})
+			if err == nil {
+				p.Done(Cancelled)
+			}
+			return errors.As(err, &pin) && pin.Reason == PinUnavailable
+		}
+		for range tripFailures - 1 {
+			fail()
+		}
+		mustPlace(t, r, &Request{Model: m, Pinned: true, Pin: 1}).Done(Completed)
+		if out() {
+			t.Fatal("out after four failures")
+		}
+		bad.mute.Store(true)
+		fail()
+		if !out() {
+			t.Fatal("five of six failed, and it is still in")
+		}
+		time.Sleep(tripLeast + 2*time.Second)
+		synctest.Wait()
+		if !out() || bad.canaries.Load() == 0 {
+			t.Error("it is back without having computed anything")
+		}
+		bad.mute.Store(false)
+		time.Sleep(2 * tripLeast)
+		synctest.Wait()
+		if out() {
+			t.Fatal("it computes, and is not back")
+		}
+		fail() // on probation
+		if !out() {
+			t.Error("a failure on probation, and it is still in")
+		}
+		time.Sleep(tripLeast + time.Second)
+		synctest.Wait()
+		if !out() {
+			t.Error("the second time is no longer than the first")
+		}
+		time.Sleep(2 * tripLeast)
+		synctest.Wait()
+		for range tripRequests {
+			mustPlace(t, r, &Request{Model: m, Pinned: true, Pin: 1}).Done(Completed)
+		}
+		for range tripFailures - 1 {
+			fail()
+		}
+		if out() {
+			t.Error("all is not forgotten")
+		}
+	})
+}
+
+// TestBreakerOfTheLastWorker: one that fails is better than none.
+func TestBreakerOfTheLastWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, m := crew(t, Config{}, Spec{Engine: live(16)})
+		for range 3 * tripRequests {
+			mustPlace(t, r, &Request{Model: m}).Done(Failed)
+		}
+	})
+}
+
+// TestCanary: a worker that has not answered for long has to compute a token.
+func TestCanary(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := live(16)
+		r, m := crew(t, Config{CanaryInterval: time.Minute}, Spec{Engine: e})
+		time.Sleep(50 * time.Second)
+		if e.canaries.Load() != 0 {
+			t.Error("asked too early")
+		}
+		e.mute.Store(true)
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		if _, err := r.Place(t.Context(), &Request{Model: m}); !errors.Is(err, ErrNoWorkers) {
+			t.Errorf("it computes nothing: %v", err)
+		}
+		e.mute.Store(false)
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		mustPlace(t, r, &Request{Model: m}).Done(Completed)
+	})
+}
+
+// TestForeignLoad: what others send to an engine counts, if it was there twice and not
+// long ago.
+func TestForeignLoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		busy := live(16)
+		r, m := crew(t, Config{}, Spec{Engine: busy}, Spec{Engine: live(16)})
+		place := func() kv.WorkerID {
+			p := mustPlace(t, r, &Request{Model: m, PromptTokens: 100})
+			defer p.Done(Completed)
+			return p.Last().Target.Worker
+		}
+		foreign := func() int { return r.Engines()[0].Ranks[0].Foreign }
+		busy.load.Store(&[]engine.Load{{Running: 3, Waiting: 2, Usage: 0.5}})
+		time.Sleep(1100 * time.Millisecond)
+		synctest.Wait()
+		if foreign() != 0 {
+			t.Error("counted after one report")
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if foreign() != 5 {
+			t.Errorf("%d requests of others, want 5", foreign())
+		}
+		for range 20 {
+			if place() == 1 {
+				t.Fatal("chosen although others use it")
+			}
+		}
+		ours := mustPlace(t, r, &Request{Model: m, Pinned: true, Pin: 1})
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if foreign() != 4 {
+			t.Errorf("%d requests of others beside one of ours, want 4", foreign())
+		}
+		ours.Done(Completed)
+		busy.load.Store(nil) // it says nothing any more
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		if foreign() != 0 {
+			t.Error("an old report counts")
+		}
+	})
+}
+
+// TestTells: what a rank holds is what was sent there until it tells, and what it tells
+// from then on.
+func TestTells(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := live(16)
+		e.streams = []engine.EventStream{{Address: "a:1"}}
+		r := New(Config{Seed: 1})
+		t.Cleanup(r.Close)
+		r.SetFollower(&follower{})
+		if err := r.Add(Spec{ID: 1, Engine: e}); err != nil {
+			t.Fatal(err)
+		}
+		r.WaitChecked(t.Context())
+		m, _ := r.Lookup("m")
+		tokens := make([]uint32, 2000)
+		for i := range tokens {
+			tokens[i] = uint32(i)
+		}
+		seed := kv.HashSeed("", "")
+		src := kv.Source{Worker: 1}
+		blocks := kv.AppendBlocks(nil, seed, tokens, 16)
+		run := func(n, cached int) int {
+			p := mustPlace(t, r, &Request{Model: m, PromptTokens: n, Tokens: tokens[:n], HashSeed: seed})
+			p.FirstToken()
+			p.Usage(n, cached)
+			p.Done(Completed)
+			return p.Last().OverlapBlocks
+		}
+		if got := run(100, 0); got != 0 {
+			t.Errorf("a first prompt: %d", got)
+		}
+		if got := run(100, 96); got != 6 {
+			t.Errorf("what was sent: %d blocks, want 6", got)
+		}
+		r.Tells(src, true)
+		if got := run(100, 0); got != 0 {
+			t.Errorf("it tells, and has told nothing: %d", got)
+		}
+		if err := r.Apply(&kv.Batch{Source: src, Events: []kv.Event{{Kind: kv.Stored, Blocks: slices.Clone(blocks[:3])}}}); err != nil {
+			t.Fatal(err)
+		}
+		if got := run(100, 48); got != 3 {
+			t.Errorf("what it told: %d blocks, want 3", got)
+		}
+		if e := r.Engines()[0].Ranks[0]; !e.Told || e.Held != 3 {
+			t.Errorf("told %v, holds %d", e.Told, e.Held)
+		}
+
+		// It computes more than a thousand tokens and says nothing.
+		time.Sleep(silentTime)
+		run(2000, 0)
+		run(2000, 0) // the first that is taken note of
+		if got := run(2000, 0); got != 125 {
+			t.Errorf("it has lost its voice: %d blocks, want what was sent, 125", got)
+		}
+		if w := r.Engines()[0].Warnings; len(w) != 1 || w[0].Code != WarnSilent {
+			t.Errorf("warnings %v", w)
+		}
+		_ = r.Apply(&kv.Batch{Source: src, Events: []kv.Event{{Kind: kv.Removed, Blocks: blocks[2:3]}}})
+		if w := r.Engines()[0].Warnings; len(w) != 0 {
+			t.Errorf("it tells again: warnings %v", w)
+		}
+		r.ClearRank(src)
+		r.Tells(src, false)
+		if got := r.Engines()[0].Ranks[0]; got.Told {
+			t.Error("it does not tell and counts as one that does")
+		}
+	})
+}
+
+// TestLearnedBlockSize: an engine that does not state its block size is in a pool with
+// the one that its events tell.
+func TestLearnedBlockSize(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, _ := crew(t, Config{}, Spec{Engine: live(0)})
+		r.Learned(1, 32)
+		synctest.Wait()
+		m, err := r.Lookup("m")
+		if err != nil || m.BlockSize != 32 {
+			t.Errorf("block size %d, %v, want 32", m.BlockSize, err)
+		}
+		if st := r.Engines()[0]; st.State != nvext.StateEligible {
+			t.Errorf("state %s", st.State)
+		}
+	})
+}
+
+// TestTokensDiffer: an engine that counts other tokens is warned of.
+func TestTokensDiffer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, m := crew(t, Config{}, Spec{Engine: live(16)})
+		run := func(prompt int) {
+			p := mustPlace(t, r, &Request{Model: m, PromptTokens: 32, Tokens: make([]uint32, 32)})
+			p.Usage(prompt, 0)
+			p.Done(Completed)
+		}
+		for range differing {
+			if len(r.Engines()[0].Warnings) != 0 {
+				t.Fatal("warned too early")
+			}
+			run(33)
+		}
+		if w := r.Engines()[0].Warnings; len(w) != 1 || w[0].Code != WarnTokens {
+			t.Errorf("warnings %v", w)
+		}
+		run(32)
+		if w := r.Engines()[0].Warnings; len(w) != 0 {
+			t.Errorf("after an equal count: %v", w)
+		}
+	})
+}
