@@ -20,6 +20,7 @@ test: lint
 	$(GO) test -race ./...
 	$(GO) test ./internal/simengine ./internal/replay ./internal/tokenize/normal ./internal/kvindex ./internal/indexserver
 	dir=$$(scripts/oracle/setup.sh) && STATOR_ORACLE=$$dir $(GO) test -count=1 -timeout 20m ./internal/tokenize/oracletest
+	dir=$$(scripts/zmq/setup.sh) && STATOR_ZMQ=$$dir $(GO) test -count=1 -timeout 10m ./internal/zmtp
 	scripts/fuzz.sh 3s
 
 lint:

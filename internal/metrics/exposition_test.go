@@ -108,6 +108,16 @@ func scenario() *Set {
 	s.TracePromptSkipped()
 	s.Model(UnknownModel).Start(at(5), EndpointEmbeddings, false).End(at(5), ErrNotFound)
 
+	s.WatchEngines(func() []EngineSample {
+		return []EngineSample{{
+			Worker: 1, Kind: "vllm", Version: "0.26.0", Warnings: []string{"priority_ignored"},
+			Ranks: []EngineRankSample{{
+				Told: true, Running: 3, Waiting: 1, Usage: 0.25, Age: 500 * time.Millisecond,
+				Link: "live", Batches: 10, Events: 40, Bytes: 4096, Failures: 1, Lag: 2 * time.Millisecond,
+			}},
+		}}
+	})
+
 	// An index that hears of one rank, and is asked over HTTP.
 	s.WatchIndex("Qwen/Qwen3-8B", func() IndexSample {
 		return IndexSample{
@@ -224,6 +234,18 @@ func TestFamilies(t *testing.T) {
 		"stator_cache_verdicts_total COUNTER model verdict worker_id",
 		"stator_circuit_trips_total COUNTER worker_id",
 		"stator_engine_errors_total COUNTER kind model",
+		"stator_engine_info GAUGE kind version worker_id",
+		"stator_engine_kv_usage GAUGE dp_rank worker_id",
+		"stator_engine_report_age_seconds GAUGE dp_rank worker_id",
+		"stator_engine_running_requests GAUGE dp_rank worker_id",
+		"stator_engine_waiting_requests GAUGE dp_rank worker_id",
+		"stator_engine_warning GAUGE code worker_id",
+		"stator_event_batches_total COUNTER dp_rank worker_id",
+		"stator_event_bytes_total COUNTER dp_rank worker_id",
+		"stator_event_lag_seconds GAUGE dp_rank worker_id",
+		"stator_event_link GAUGE dp_rank state worker_id",
+		"stator_event_link_failures_total COUNTER dp_rank worker_id",
+		"stator_event_received_total COUNTER dp_rank worker_id",
 		"stator_feed_dropped_batches_total COUNTER dp_rank model worker_id",
 		"stator_feed_gaps_total COUNTER dp_rank model worker_id",
 		"stator_feed_lag_seconds GAUGE dp_rank model worker_id",

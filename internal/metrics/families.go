@@ -164,6 +164,8 @@ type families struct {
 	feedRecoveries *prometheus.Desc
 	feedDropped    *prometheus.Desc
 
+	engines *engineCollector
+
 	// The index as a service.
 	serviceDuration  *prometheus.HistogramVec
 	serviceRequests  *prometheus.CounterVec
@@ -311,6 +313,8 @@ func newFamilies(reg *prometheus.Registry, o Options) *families {
 		feedRecoveries: x.desc(ownPrefix+"feed_recoveries_total", "Attempts to recover what was missing, by how they ended.", append(feed, "outcome")...),
 		feedDropped:    x.desc(ownPrefix+"feed_dropped_batches_total", "Batches dropped because there was no room for them.", feed...),
 
+		engines: newEngineCollector(),
+
 		serviceDuration:  r.histograms(servicePrefix+"request_duration_seconds", "Time to answer a request to the index service.", prometheus.ExponentialBuckets(0.0001, 2, 20), nil, "endpoint"),
 		serviceRequests:  r.counters(servicePrefix+"requests_total", "Requests to the index service.", "endpoint", "method"),
 		serviceErrors:    r.counters(servicePrefix+"errors_total", "Requests to the index service that were answered with an error.", "endpoint", "status_class"),
@@ -319,7 +323,7 @@ func newFamilies(reg *prometheus.Registry, o Options) *families {
 		serviceListeners: r.gauges(servicePrefix+"listeners", "Ranks registered with the index service, by whether anything has come from them.", "status"),
 	}
 	x.fam = f
-	reg.MustRegister(x)
+	reg.MustRegister(x, f.engines)
 	return f
 }
 

@@ -1,0 +1,120 @@
+package metrics
+
+import (
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// EngineSample is what is known of an engine at one instant.
+type EngineSample struct {
+	Worker        uint64
+	Kind, Version string
+	// Warnings are the codes of what stands in the way of its best use, each once.
+	Warnings []string
+	Ranks    []EngineRankSample
+}
+
+// EngineRankSample is what an engine says about one rank. Numbers that are counted
+// begin anew with each connection to it.
+type EngineRankSample struct {
+	Rank uint32
+	// Running, Waiting and Usage, a share from 0 to 1, are what the engine said Age ago;
+	// Told is whether it did.
+	Told             bool
+	Running, Waiting int
+	Usage            float64
+	Age              time.Duration
+	// Link is the state of the connection that its cache events come by, empty without
+	// one.
+	Link                             string
+	Batches, Events, Bytes, Failures uint64
+	Lag                              time.Duration // of the latest batch, where the engine says when it made it
+}
+
+// WatchEngines exposes engines. The sample function is called whenever metrics are
+// scraped, from any goroutine. A later call takes the place of an earlier one.
+func (s *Set) WatchEngines(sample func() []EngineSample) { s.fam.engines.sample.Store(&sample) }
+
+// engineCollector exposes what a function tells when it is scraped.
+type engineCollector struct {
+	sample atomic.Pointer[func() []EngineSample]
+
+	info, warning                               *prometheus.Desc
+	running, waiting, usage, age                *prometheus.Desc
+	link, batches, events, bytes, failures, lag *prometheus.Desc
+}
+
+var _ prometheus.Collector = (*engineCollector)(nil)
+
+func newEngineCollector() *engineCollector {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(ownPrefix+name, help, labels, nil)
+	}
+	rank := []string{"worker_id", "dp_rank"}
+	return &engineCollector{
+		info:     desc("engine_info", "What a worker says it is.", "worker_id", "kind", "version"),
+		warning:  desc("engine_warning", "What stands in the way of a worker's best use; see GET /v1/engines for words.", "worker_id", "code"),
+		running:  desc("engine_running_requests", "Requests that a worker runs, as it says.", rank...),
+		waiting:  desc("engine_waiting_requests", "Requests that wait at a worker, as it says.", rank...),
+		usage:    desc("engine_kv_usage", "Share of a worker's KV cache in use, as it says.", rank...),
+		age:      desc("engine_report_age_seconds", "How long ago a worker said what its load is.", rank...),
+		link:     desc("event_link", "State of the connection that a worker's cache events come by.", append(rank, "state")...),
+		batches:  desc("event_batches_total", "Batches of cache events that came from a worker.", rank...),
+		events:   desc("event_received_total", "Cache events that came from a worker and could be used.", rank...),
+		bytes:    desc("event_bytes_total", "Bytes of cache events that came from a worker.", rank...),
+		failures: desc("event_link_failures_total", "Connections for cache events that could not be made, or broke.", rank...),
+		lag:      desc("event_lag_seconds", "Age of the latest cache events when they came, by two clocks.", rank...),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (c *engineCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		c.info, c.warning, c.running, c.waiting, c.usage, c.age, c.link, c.batches, c.events, c.bytes, c.failures, c.lag,
+	} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *engineCollector) Collect(ch chan<- prometheus.Metric) {
+	sample := c.sample.Load()
+	if sample == nil {
+		return
+	}
+	e := exposer{ch}
+	for _, s := range (*sample)() {
+		id := strconv.FormatUint(s.Worker, 10)
+		if s.Kind != "" {
+			e.gauge(c.info, 1, id, labelValue(s.Kind), labelValue(s.Version))
+		}
+		for _, code := range s.Warnings {
+			e.gauge(c.warning, 1, id, labelValue(code))
+		}
+		for i := range s.Ranks {
+			c.collectRank(e, id, &s.Ranks[i])
+		}
+	}
+}
+
+func (c *engineCollector) collectRank(e exposer, id string, r *EngineRankSample) {
+	rank := strconv.FormatUint(uint64(r.Rank), 10)
+	if r.Told {
+		e.gauge(c.running, float64(r.Running), id, rank)
+		e.gauge(c.waiting, float64(r.Waiting), id, rank)
+		e.gauge(c.usage, r.Usage, id, rank)
+		e.gauge(c.age, r.Age.Seconds(), id, rank)
+	}
+	if r.Link == "" {
+		return
+	}
+	e.gauge(c.link, 1, id, rank, labelValue(r.Link))
+	e.counter(c.batches, r.Batches, id, rank)
+	e.counter(c.events, r.Events, id, rank)
+	e.counter(c.bytes, r.Bytes, id, rank)
+	e.counter(c.failures, r.Failures, id, rank)
+	e.gauge(c.lag, r.Lag.Seconds(), id, rank)
+}
