@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -60,6 +59,7 @@ type Engine struct {
 	compl     *url.URL
 	tokenizer atomic.Int32              // the tokenizeStyle of its route
 	silent    atomic.Pointer[time.Time] // when that route did not answer; nil for never
+	inMemory  bool
 }
 
 var (
@@ -121,10 +121,11 @@ func New(cfg Config) (*Engine, error) {
 		dial = func(ctx context.Context, _, _ string) (net.Conn, error) { return cfg.Dial(ctx) }
 	}
 	return &Engine{
-		base:   base,
-		apiKey: cfg.APIKey,
-		chat:   below(base, "/v1/chat/completions"),
-		compl:  below(base, "/v1/completions"),
+		base:     base,
+		apiKey:   cfg.APIKey,
+		inMemory: cfg.Dial != nil,
+		chat:     below(base, "/v1/chat/completions"),
+		compl:    below(base, "/v1/completions"),
 		transport: &http.Transport{
 			DialContext:         dial,
 			TLSHandshakeTimeout: connectTimeout,
@@ -140,6 +141,10 @@ func (e *Engine) URL() string { return e.base.String() }
 
 // Host returns the name or address of the server's host, without a port.
 func (e *Engine) Host() string { return e.base.Hostname() }
+
+// InMemory reports whether the server is reached through [Config.Dial], so that its
+// host is no name to dial.
+func (e *Engine) InMemory() bool { return e.inMemory }
 
 // Close drops idle connections.
 func (e *Engine) Close() { e.transport.CloseIdleConnections() }
@@ -294,58 +299,6 @@ func (e *Engine) Probe(ctx context.Context) error {
 		return fmt.Errorf("probe %s: status %d", e.base, status)
 	}
 	return nil
-}
-
-// Identify implements [engine.Engine]. A simulated engine describes itself in
-// its model list; of other servers only what the list says is known.
-func (e *Engine) Identify(ctx context.Context) (*engine.Info, error) {
-	status, body, err := e.Get(ctx, "/v1/models")
-	if err != nil {
-		return nil, err
-	}
-	if status != http.StatusOK {
-		return nil, fmt.Errorf("identify %s: /v1/models answered status %d", e.base, status)
-	}
-	var list struct {
-		Data []struct {
-			ID          string `json:"id"`
-			Parent      string `json:"parent"`
-			MaxModelLen int    `json:"max_model_len"`
-			Context     int    `json:"context_window"`
-			Stator      *struct {
-				Engine           string `json:"engine"`
-				Version          string `json:"version"`
-				Tokenizer        string `json:"tokenizer"`
-				BlockSize        int    `json:"block_size"`
-				TotalBlocks      int    `json:"total_kv_blocks"`
-				MaxBatchedTokens int    `json:"max_num_batched_tokens"`
-				Ranks            int    `json:"ranks"`
-			} `json:"stator"`
-		} `json:"data"`
-	}
-	if err := json.Unmarshal(body, &list); err != nil {
-		return nil, fmt.Errorf("identify %s: /v1/models: %w", e.base, err)
-	}
-	info := &engine.Info{Kind: engine.OpenAI}
-	for _, d := range list.Data {
-		if d.ID == "" {
-			continue
-		}
-		m := engine.Model{ID: d.ID, Parent: d.Parent, ContextLength: max(d.MaxModelLen, d.Context)}
-		if s := d.Stator; s != nil {
-			info.Kind, info.Version = s.Engine, s.Version
-			m.Tokenizer = s.Tokenizer
-			m.BlockSize = s.BlockSize
-			m.TotalBlocks = s.TotalBlocks
-			m.MaxBatchedTokens = s.MaxBatchedTokens
-			m.Ranks = min(s.Ranks, maxRanks)
-		}
-		info.Models = append(info.Models, m)
-	}
-	if len(info.Models) == 0 {
-		return nil, fmt.Errorf("identify %s: /v1/models lists no model", e.base)
-	}
-	return info, nil
 }
 
 // maxDocument bounds the answers that are read as a whole.

@@ -27,6 +27,17 @@ func open(t *testing.T, url string) engine.Engine {
 
 func TestContract(t *testing.T) { enginetest.Run(t, open) }
 
+// TestSimulated runs the suite for servers that run.
+func TestSimulated(t *testing.T) {
+	sim, err := simserver.New(simserver.Config{Model: "m"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewServer(sim)
+	t.Cleanup(srv.Close)
+	enginetest.Dressed(t, open, srv.URL)
+}
+
 func TestNormalize(t *testing.T) {
 	for in, want := range map[string]string{
 		"http://GPU1:8000":        "http://gpu1:8000",
@@ -88,7 +99,7 @@ func TestIdentifyOtherServers(t *testing.T) {
 		want       []engine.Model
 	}{
 		{"vLLM", `{"object":"list","data":[{"id":"a/b","object":"model","owned_by":"vllm","max_model_len":4096,"parent":null},{"id":"lora","max_model_len":null,"parent":"a/b"}]}`, 200,
-			[]engine.Model{{ID: "a/b", ContextLength: 4096}, {ID: "lora", Parent: "a/b"}}},
+			[]engine.Model{{ID: "a/b", ContextLength: 4096}, {ID: "lora", Parent: "a/b", ContextLength: 4096}}},
 		{"no models", `{"data":[]}`, 200, nil},
 		{"not JSON", `<html>`, 200, nil},
 		{"an error", `{}`, 500, nil},

@@ -1,6 +1,7 @@
 package openaihttp
 
 import (
+	"net/http"
 	"slices"
 
 	"github.com/stator-ai/stator/internal/engine"
@@ -11,17 +12,32 @@ import (
 // of r, and returns a new slice. Priority and the bound on thinking are left out: what
 // servers make of them differs.
 func PlainEdits(edits []openai.Edit, r *engine.Request) []openai.Edit {
-	edits = slices.Clip(edits)
-	if r.Model != "" {
-		if name, _ := r.Body.Get("model").Text(); name != r.Model {
-			edits = append(edits, openai.Edit{Key: "model", Value: openai.AppendString(nil, r.Model)})
-		}
-	}
+	edits = ModelEdits(slices.Clip(edits), r, r.Model)
 	edits = SaltEdits(edits, r, r.Salt)
 	if r.Greedy {
 		edits = append(edits, GreedyEdits...)
 	}
 	return UsageEdits(edits, r)
+}
+
+// ModelEdits appends the one that has the body name this model, unless it does or the
+// name is empty.
+func ModelEdits(edits []openai.Edit, r *engine.Request, name string) []openai.Edit {
+	if name == "" {
+		return edits
+	}
+	if own, ok := r.Body.Get("model").Text(); ok && own == name {
+		return edits
+	}
+	return append(edits, openai.Edit{Key: "model", Value: openai.AppendString(nil, name)})
+}
+
+// SetHeader sets a header of r, whatever the client's was.
+func SetHeader(r *engine.Request, key, value string) {
+	if r.Header == nil {
+		r.Header = make(http.Header, 8)
+	}
+	r.Header.Set(key, value)
 }
 
 // SaltEdits appends those that have the body say this salt, if r has one.
