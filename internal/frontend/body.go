@@ -24,14 +24,20 @@ import (
 // end, so that a client that trickles cannot hold the connection after it was
 // refused either.
 func (s *Server) readBody(w http.ResponseWriter, r *http.Request, limit int64) (body []byte, held int64, err error) {
+	if !isJSON(r.Header.Get("Content-Type")) {
+		return nil, 0, &openai.Error{Code: openai.CodeUnsupportedMedia, Param: "Content-Type",
+			Message: "Expected request with `Content-Type: application/json`"}
+	}
+	return s.readAny(w, r, limit)
+}
+
+// readAny is readBody for a body of any kind.
+func (s *Server) readAny(w http.ResponseWriter, r *http.Request, limit int64) (body []byte, held int64, err error) {
 	size := r.ContentLength
 	switch {
-	case !isJSON(r.Header.Get("Content-Type")):
-		err = &openai.Error{Code: openai.CodeUnsupportedMedia, Param: "Content-Type",
-			Message: "Expected request with `Content-Type: application/json`"}
 	case isEncoded(r.Header):
 		err = &openai.Error{Code: openai.CodeUnsupportedMedia, Param: "Content-Encoding",
-			Message: "compressed bodies are not understood: send the JSON as it is"}
+			Message: "compressed bodies are not understood: send the body as it is"}
 	case size > limit:
 		err = tooLarge(limit)
 	case size < 0 || size > maxAhead:

@@ -7,11 +7,16 @@
 // them. relay.go copies a stream, unary.go a whole answer; both watch only for what
 // must be known: first token, finish, usage, errors. errors.go turns what went wrong
 // into what the client is told. row.go notes along the way what goes into the request
-// trace, if there is one. Whatever happens, call.close releases what a request holds.
+// trace, if there is one. Whatever happens, call.close releases what a request holds, and
+// aborts.go tells the engine if it still works on what nobody wants.
+//
+// passage.go is the same way for requests that are not looked into: embeddings, audio and
+// whatever else engines serve. media.go has the prompts with images in them.
 //
 // Who sends requests to engines without us can have them placed: service.go is the
 // router as a service, loads.go and decisions.go show what it knows and did, form.go
-// reads what they are asked.
+// reads what they are asked. engines.go lists the engines and takes those that announce
+// themselves.
 //
 // Bytes pass through. The body that reaches the engine is the client's with
 // single members changed, and the answer that reaches the client is the engine's,

@@ -26,6 +26,7 @@ type promptSource struct {
 	endpoint openai.Endpoint
 	req      openai.Request
 	batch    []openai.Value // the prompts of a completion
+	media    bool           // something in it is not text
 	tokens   Tokens
 	engine   engine.Tokenizer // if the tokens are the engine's; nil if there is none to ask
 	metrics  *metrics.Set
@@ -43,6 +44,8 @@ var (
 	errNoEngine = errors.New("no engine can be asked for tokens")
 	errBatch    = errors.New("prompt: expected one prompt for an engine to tokenize")
 	errChanged  = errors.New("the request has the engine change its tokens")
+	// errMedia: an engine makes many tokens of an image, and no template says how many.
+	errMedia = errors.New("messages: expected text, for tokens that are the engine's")
 )
 
 // encode makes tokens of the prompt, and the hashes of their blocks if there is one
@@ -57,6 +60,9 @@ func (p *promptSource) encode(ctx context.Context, h tokenize.Hashing) (tokenize
 	}
 	if p.given() {
 		return p.ids(h), nil
+	}
+	if p.media {
+		return tokenize.Result{}, errMedia
 	}
 	if at := openai.LoneSurrogate(p.req.Raw()); at >= 0 {
 		return tokenize.Result{}, fmt.Errorf("body: half a surrogate pair at byte %d, which is no character", at)
@@ -202,7 +208,7 @@ func skipReason(err error) metrics.SkipReason {
 	switch {
 	case errors.Is(err, chat.ErrNoTemplate):
 		return metrics.SkipNoTemplate
-	case errors.Is(err, chat.ErrMedia):
+	case errors.Is(err, errMedia), errors.Is(err, chat.ErrMedia):
 		return metrics.SkipMedia
 	case errors.As(err, &raised), errors.As(err, &failed), errors.As(err, &limit):
 		return metrics.SkipTemplate

@@ -172,11 +172,13 @@ func (c *call) openError(err error) error {
 		c.placement.Done(router.Cancelled)
 		return c.cancelled()
 	case engine.FailLocal:
+		c.working = false
 		c.placement.Done(router.Refused)
 		c.row.failed(failLocal, 0)
 		return &openai.Error{Code: openai.CodeServerBusy, Err: err,
 			Message: "the server is out of connections, please retry later"}
 	case engine.FailConnect:
+		c.working = false
 		c.placement.Done(router.Unreachable)
 		c.row.failed(failUnreachable, 0)
 		c.model.Metrics.EngineError(metrics.EngineConnect)
@@ -201,6 +203,7 @@ func (c *call) refused(resp *engine.Response) error {
 		return c.readError(err)
 	}
 	worker := c.placement.Last().Target.Worker
+	c.working = false
 	c.placement.Done(router.Refused)
 	c.row.failed(failRefused, resp.Status)
 	c.model.Metrics.EngineError(metrics.EngineStatus)
@@ -224,6 +227,7 @@ func (c *call) nonsense(err error) error {
 
 // engineError settles an answer that is an error of the engine, to be passed on.
 func (c *call) engineError(resp *engine.Response, body []byte) error {
+	c.working = false
 	c.placement.Done(router.Completed)
 	c.row.failed(failError, resp.Status)
 	// Engines refuse what is not UTF-8, each in its own words. Looking for it

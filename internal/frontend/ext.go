@@ -3,6 +3,7 @@ package frontend
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 // readExt reads nvext, from body and headers, and holds it against what the key
 // may do.
 func (c *call) readExt() error {
-	if c.req.NvExt != nil {
+	if c.req.NvExt != nil && (c.cfg.IgnoreNvExt || !c.cfg.ForwardNvExt) {
 		c.edits = append(c.edits, openai.Edit{Key: "nvext"})
 	}
 	if c.cfg.IgnoreNvExt {
@@ -40,14 +41,44 @@ func (c *call) readExt() error {
 			c.metrics.HintIgnored(ig.Path)
 		}
 	}
-	if c.ext != nil && c.ext.GreedSampling != nil && *c.ext.GreedSampling {
-		c.greedy()
-	}
 	if err := c.restrict(); err != nil {
 		return err
 	}
+	if c.ext != nil {
+		c.wish()
+	}
 	return c.readOverride()
 }
+
+// wish notes what nvext asks of the engine.
+func (c *call) wish() {
+	w, ext := &c.wishes, c.ext
+	w.Greedy = ext.GreedSampling != nil && *ext.GreedSampling
+	w.MaxThinking = ext.MaxThinkingTokens
+	w.Priority = c.enginePriority()
+}
+
+// enginePriority returns how urgent the request is to the engine; nil if nobody said.
+// An engine does not know whose a request is: who is not trusted may give way to others
+// and not go before them.
+func (c *call) enginePriority() *int32 {
+	h := c.ext.AgentHints
+	p, ok := h.EnginePriority()
+	if c.key != nil && c.key.PreferSensitivity && h != nil && h.LatencySensitivity != nil {
+		p, ok = int32(min(max(*h.LatencySensitivity, 0), math.MaxInt32)), true
+	}
+	if !ok {
+		return nil
+	}
+	if !c.trusted() {
+		p = min(p, 0)
+	}
+	return &p
+}
+
+// trusted reports whether the request may do what concerns others. Without keys
+// everyone may.
+func (c *call) trusted() bool { return c.key == nil || c.key.Trusted }
 
 // readOverride reads what the request changes of the router's settings.
 func (c *call) readOverride() error {
@@ -74,14 +105,6 @@ func parseOverride(path string, raw []byte) (*router.Override, error) {
 	}
 	return nil, &openai.Error{Code: openai.CodeInvalidValue, Param: path, Err: err,
 		Message: path + ": expected " + wrong.Expected + ", got " + wrong.Got}
-}
-
-// greedy makes the engine take the most likely token, whatever the body says.
-func (c *call) greedy() {
-	c.edits = append(c.edits,
-		openai.Edit{Key: "temperature", Value: []byte("0")},
-		openai.Edit{Key: "top_p", Value: []byte("1")},
-		openai.Edit{Key: "top_k"}) // some engines refuse one with temperature 0
 }
 
 // parseExt reads the nvext member.
@@ -134,8 +157,7 @@ func applyMeta(ext *nvext.NvExt, h http.Header) (*nvext.NvExt, error) {
 // restrict applies the rules of who may pin, override and name a tenant, and
 // settles the cache salt. Without keys everyone may do everything.
 func (c *call) restrict() error {
-	trusted := c.key == nil || c.key.Trusted
-	if !trusted {
+	if !c.trusted() {
 		if path := c.ext.PinPath(); path != "" {
 			return &openai.Error{Code: openai.CodeForbidden, Param: path,
 				Message: path + ": this API key may not choose workers"}
@@ -148,12 +170,26 @@ func (c *call) restrict() error {
 	if err := checkLists(c.ext); err != nil {
 		return err
 	}
-	if s, ok := c.ownSalt(); ok {
-		c.edits = append(c.edits, openai.Edit{Key: "cache_salt", Value: openai.AppendString(nil, s)})
-	} else if !trusted && c.req.Get("cache_salt") != nil {
-		c.edits = append(c.edits, openai.Edit{Key: "cache_salt"})
-	}
+	c.settleSalt()
 	return nil
+}
+
+// settleSalt decides on the cache salt that the engine sees: the key's tenant, else that
+// of a nvext or a body that may name one.
+func (c *call) settleSalt() {
+	w := &c.wishes
+	body := c.req.Get("cache_salt")
+	switch {
+	case c.key != nil && c.key.Tenant != "":
+		w.Salt = c.key.Tenant
+	case !c.trusted():
+	case c.ext != nil && c.ext.CacheSalt != nil:
+		w.Salt = *c.ext.CacheSalt
+	case body != nil:
+		w.Salt, _ = body.Text()
+		return // whatever it is, it counts
+	}
+	w.Unsalted = w.Salt == "" && body != nil
 }
 
 // The longest lists that a placement goes by. Every rank is held against them, with a
@@ -186,28 +222,6 @@ func checkLists(ext *nvext.NvExt) error {
 		}
 	}
 	return nil
-}
-
-// ownSalt returns the cache salt that the engine sees whatever the body says: the
-// key's tenant, else that of a nvext that may name one.
-func (c *call) ownSalt() (string, bool) {
-	switch {
-	case c.key != nil && c.key.Tenant != "":
-		return c.key.Tenant, true
-	case (c.key == nil || c.key.Trusted) && c.ext != nil && c.ext.CacheSalt != nil:
-		return *c.ext.CacheSalt, true
-	default:
-		return "", false
-	}
-}
-
-// cacheSalt returns the cache salt that the engine sees, empty if none.
-func (c *call) cacheSalt() string {
-	s, ok := c.ownSalt()
-	if !ok && (c.key == nil || c.key.Trusted) {
-		s, _ = c.req.Get("cache_salt").Text()
-	}
-	return s
 }
 
 // wantsExt reports whether the client asked for nvext in the answer.

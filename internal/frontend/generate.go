@@ -20,14 +20,15 @@ import (
 // byte.
 const maxRetries = 2
 
-// call is one inference request on its way through the server. It belongs to
-// the goroutine of its handler.
+// call is one request to an engine on its way through the server. It belongs to the
+// goroutine of its handler.
 type call struct {
 	*Server
 	w        http.ResponseWriter
 	r        *http.Request
-	endpoint openai.Endpoint
-	key      *Key // nil without keys
+	endpoint openai.Endpoint // of a request that is looked into
+	passage  *passage        // of one that is not; nil for the others
+	key      *Key            // nil without keys
 	id       string
 	received time.Time
 	arrived  time.Time  // when the body was all there
@@ -46,6 +47,8 @@ type call struct {
 	several   bool             // there are several prompts
 	override  *router.Override // of the router's settings; nil for none
 	edits     []openai.Edit
+	wishes    engine.Wishes
+	media     int // parts of the prompt that are not text; negative while nobody has looked
 	model     *router.Model
 	placing   router.Request
 	placement *router.Placement
@@ -60,18 +63,22 @@ type call struct {
 	tokens    int              // generated so far
 	status    int              // of the answer; 0 until its header is written
 	committed bool             // the answer's header is written
+	working   bool             // an engine was asked and has not come to its end
 
 	promptTokens int // as we or the engine count; 0 while nobody has
 	engineTokens int // of the prompt, as the engine counts; 0 while it has not
 }
 
-// generate serves an inference request; the path says of which kind.
+// generate serves a request that an engine answers; the path says of which kind.
 func (s *Server) generate(w http.ResponseWriter, r *http.Request, key *Key) {
-	ep := openai.Chat
-	if r.URL.Path == openai.Completions.Path() {
-		ep = openai.Completions
+	c := &call{Server: s, w: w, r: r, key: key, received: time.Now(), id: requestID(r.Header), media: -1}
+	switch r.URL.Path {
+	case openai.Chat.Path():
+	case openai.Completions.Path():
+		c.endpoint = openai.Completions
+	default:
+		c.passage = newPassage(r.URL.Path)
 	}
-	c := &call{Server: s, w: w, r: r, endpoint: ep, key: key, received: time.Now(), id: requestID(r.Header)}
 	c.ctx, c.cancel = context.WithCancelCause(r.Context())
 	c.startSpan()
 	c.answerHeader()
@@ -89,13 +96,9 @@ func (s *Server) generate(w http.ResponseWriter, r *http.Request, key *Key) {
 // serve takes the request from the client's bytes to the end of the answer. The
 // error is nil when the client got all of it.
 func (c *call) serve() error {
-	if err := c.decode(); err != nil {
+	if err := c.prepare(); err != nil {
 		return err
 	}
-	if err := c.tokenize(); err != nil {
-		return err
-	}
-	c.describe()
 	c.metrics.Stage(metrics.StagePreprocess, time.Since(c.arrived))
 	if c.placing.QueryOnly {
 		return c.query()
@@ -113,6 +116,21 @@ func (c *call) serve() error {
 		c.placing.Into = nil // that of the first attempt is used up
 		c.placing.Exclude = append(c.placing.Exclude, retry.worker)
 	}
+}
+
+// prepare finds out all that the router and the engine have to know.
+func (c *call) prepare() error {
+	if c.passage != nil {
+		return c.pass()
+	}
+	if err := c.decode(); err != nil {
+		return err
+	}
+	if err := c.tokenize(); err != nil {
+		return err
+	}
+	c.describe()
+	return nil
 }
 
 // decode reads and checks the body, lays the headers over its nvext and finds
@@ -142,13 +160,20 @@ func (c *call) decode() error {
 	if c.model == nil {
 		return c.unknownModel(c.req.Model)
 	}
-	if c.model.ID != c.req.Model { // the engine knows an adapter by its own name
-		c.edits = append(c.edits, openai.Edit{Key: "model", Value: openai.AppendString(nil, c.model.ID)})
+	// Who asks for running figures may get them from an engine without asking for more.
+	c.wishes.Usage = c.req.Stream && !c.req.IncludeUsage && !c.req.RunningUsage && !c.cfg.NoUsage
+	c.known()
+	return nil
+}
+
+// known goes on with a request whose model is served.
+func (c *call) known() {
+	if m := c.model; m.Adapter || m.ID != c.req.Model { // each engine knows adapters by names of its own
+		c.wishes.Model, c.wishes.Parent = m.ID, m.Parent
 	}
 	c.checkTokens()
 	c.rec = c.model.Metrics.Start(c.received, c.metricsEndpoint(), c.req.Stream)
 	c.rec.Ready(time.Now())
-	return nil
 }
 
 // attempt places the request, sends it to the engine and relays the answer. A
@@ -169,13 +194,9 @@ func (c *call) attempt() error {
 	c.sent = time.Now()
 	c.metrics.Stage(metrics.StageRoute, c.sent.Sub(start))
 	c.armIdle()
-	resp, err := leg.Engine.Open(c.ctx, leg.Target, &engine.Request{
-		Path:   c.endpoint.Path(),
-		Body:   &c.req.Object,
-		Edits:  c.edits,
-		Header: c.engineHeader(),
-		Ranked: leg.Ranked,
-	})
+	c.wishes.ID = c.attemptID(c.id)
+	c.working = true
+	resp, err := leg.Engine.Open(c.ctx, leg.Target, c.engineRequest(leg))
 	if err != nil {
 		return c.openError(err)
 	}
@@ -188,11 +209,29 @@ func (c *call) attempt() error {
 		return c.nonsense(errStatus)
 	case isEncoded(resp.Header):
 		return c.nonsense(errEncoded)
+	case c.passage != nil && resp.Status < 300:
+		return c.relayBytes(resp)
 	case resp.Status < 300 && c.req.Stream && isEventStream(resp.Header):
 		return c.relayStream(resp)
 	default:
 		return c.relayUnary(resp)
 	}
+}
+
+// engineRequest returns what the engine is asked.
+func (c *call) engineRequest(leg *router.Leg) *engine.Request {
+	r := &engine.Request{
+		Path:   c.endpoint.Path(),
+		Body:   &c.req.Object,
+		Edits:  c.edits,
+		Header: c.engineHeader(),
+		Ranked: leg.Ranked,
+		Wishes: c.wishes,
+	}
+	if c.passage != nil {
+		c.passage.fill(c, r)
+	}
+	return r
 }
 
 // armIdle starts the watch for a silent engine, or starts it over.
@@ -216,6 +255,9 @@ func (c *call) releaseBody(resp *engine.Response) {
 	c.prompt.IDs, c.prompt.Text, c.prompt.Blocks = nil, nil, nil
 	c.placing.Tokens, c.placing.Blocks, c.placing.Text = nil, nil, nil
 	c.edits = nil
+	if c.passage != nil && c.passage.raw != nil {
+		raw, c.passage.raw = c.passage.raw, nil
+	}
 	if !kept && resp.Sent != nil && resp.Sent() {
 		giveBuffer(raw)
 	}
@@ -228,6 +270,9 @@ func (c *call) close() {
 	if c.idle != nil {
 		c.idle.Stop()
 	}
+	if c.working {
+		c.abortEngine()
+	}
 	if c.placement != nil {
 		c.placement.Done(router.Cancelled)
 	}
@@ -239,6 +284,9 @@ func (c *call) close() {
 }
 
 func (c *call) metricsEndpoint() metrics.Endpoint {
+	if c.passage != nil {
+		return c.passage.label
+	}
 	if c.endpoint == openai.Completions {
 		return metrics.EndpointCompletions
 	}

@@ -315,7 +315,8 @@ func (ts *transcript) serve(args []string) *rig {
 // serveFlags reads the flags of stator serve.
 func serveFlags(t *testing.T, e *goldenEngine, args []string) rigConfig {
 	set := metrics.New(metrics.Options{})
-	cfg := rigConfig{fault: e.serve, router: router.Config{Seed: 1, Metrics: set}, front: Config{Metrics: set}}
+	cfg := rigConfig{fault: e.serve, router: router.Config{Seed: 1, Metrics: set},
+		front: Config{Metrics: set, Engines: someEngines, Registry: new(fakeRegistry)}}
 	fs := flag.NewFlagSet("stator serve", flag.ContinueOnError)
 	fs.IntVar(&cfg.engines, "sim", 1, "")
 	fs.StringVar(&cfg.sim.Model, "sim-model", "", "")
@@ -351,6 +352,8 @@ func serveFlags(t *testing.T, e *goldenEngine, args []string) rigConfig {
 		return nil
 	})
 	fs.BoolVar(&cfg.front.IgnoreNvExt, "nvext.disabled", false, "")
+	fs.BoolVar(&cfg.front.ForwardNvExt, "nvext.forward", false, "")
+	fs.BoolVar(&cfg.front.NoUsage, "no-usage", false, "")
 	fs.Int64Var(&cfg.front.Limits.Body, "limits.body_bytes", 0, "")
 	fs.Int64Var(&cfg.front.Limits.Budget, "limits.body_budget_bytes", 0, "")
 	fs.IntVar(&cfg.front.Limits.Inflight, "limits.max_inflight", 0, "")
@@ -586,6 +589,12 @@ func (e *goldenEngine) serve(w http.ResponseWriter, r *http.Request, next http.H
 
 // goldenFaults are the ways in which an engine can misbehave.
 var goldenFaults = map[string]http.HandlerFunc{
+	"knows-all-routes": func(w http.ResponseWriter, r *http.Request) {
+		goldenAnswer(w, 200, "application/json", `{"route":"`+r.URL.Path+`"}`)
+	},
+	"streams-events": func(w http.ResponseWriter, r *http.Request) {
+		goldenAnswer(w, 200, "text/event-stream", "event: response.created\ndata: {\"type\":\"response.created\"}\n\n")
+	},
 	"answers-503": func(w http.ResponseWriter, _ *http.Request) {
 		goldenAnswer(w, 503, "application/json", `{"error":{"message":"the engine is warming up","type":"ServiceUnavailableError","param":null,"code":503}}`)
 	},

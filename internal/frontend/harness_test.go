@@ -30,7 +30,8 @@ type rig struct {
 	stop    func()
 }
 
-// rigEngine is one simulated engine. A test may put a handler in front of it.
+// rigEngine is one simulated engine. A test may put a handler in front of it, for
+// POST requests and for all below /v1/x/.
 type rigEngine struct {
 	front func(w http.ResponseWriter, r *http.Request, next http.Handler) // nil = none
 	cfg   simserver.Config
@@ -81,7 +82,7 @@ func (e *rigEngine) current() *simserver.Server {
 }
 
 func (e *rigEngine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if e.front != nil && r.Method == http.MethodPost {
+	if e.front != nil && (r.Method == http.MethodPost || strings.HasPrefix(r.URL.Path, "/v1/x/")) {
 		e.front(w, r, e.current())
 		return
 	}
@@ -171,6 +172,7 @@ func newRig(t testing.TB, cfg rigConfig) *rig {
 		stopped = true
 		transport.CloseIdleConnections()
 		srv.Close()
+		rg.Server.Close()
 		rg.router.Close()
 		for _, e := range rg.engines {
 			e.kill()

@@ -26,6 +26,20 @@ func requestID(h http.Header) string {
 	return newUUID()
 }
 
+// attemptID returns a name for one attempt at the request with that id. All have the
+// same length: engines that abort by the beginning of a name hit no other. Clients may
+// use an id twice, and engines refuse what they are already working on, so the ids alone
+// would not do.
+func (s *Server) attemptID(id string) string {
+	b := make([]byte, 0, 48)
+	b = append(append(b, id...), '-')
+	n := s.asked.Add(1)
+	for shift := 28; shift >= 0; shift -= 4 {
+		b = append(b, "0123456789abcdef"[n>>shift&15])
+	}
+	return string(b)
+}
+
 // newUUID returns a random UUID, version 4. Ids need to be distinct, not secret.
 func newUUID() string {
 	var b [16]byte

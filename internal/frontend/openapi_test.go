@@ -289,20 +289,22 @@ func newBareServer(t *testing.T, keys ...Key) *Server {
 	t.Helper()
 	r := router.New(router.Config{})
 	t.Cleanup(func() { r.Close() })
-	return New(Config{Router: r, Keys: keys, Version: "test"})
+	return New(Config{Router: r, Keys: keys, Version: "test", Engines: someEngines, Registry: new(fakeRegistry)})
 }
 
 func TestOpenAPIRoutes(t *testing.T) {
 	d := parseDescription(t)
-	routes := maps.Clone(newBareServer(t).routes)
-	routes[modelPrefix+"{id}"], _ = newBareServer(t).find(modelPrefix + "x")
+	s := newBareServer(t)
+	routes := maps.Clone(s.routes)
+	for _, path := range []string{modelPrefix + "{id}", enginePrefix + "{id}", enginePrefix + "{id}" + heartbeat} {
+		routes[path], _ = s.find(path)
+	}
 	got, want := map[string]access{}, map[string]access{}
 	for path, rt := range routes {
-		if rt.get != nil {
-			want["get "+path] = rt.access
-		}
-		if rt.post != nil {
-			want["post "+path] = rt.access
+		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete} {
+			if rt.handler(method) != nil {
+				want[strings.ToLower(method)+" "+path] = rt.access
+			}
 		}
 	}
 	ids := map[any]bool{}
@@ -777,6 +779,7 @@ func TestOpenAPIAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	locked := newBareServer(t, Key{Name: "user", Hash: HashKey("user")})
+	unregistered := New(Config{Router: plain.router})
 	const js = "application/json"
 	for _, tc := range []struct {
 		name         string
@@ -814,6 +817,19 @@ func TestOpenAPIAnswers(t *testing.T) {
 		{"router without admin key", locked, "POST", "/router", js, `{}`, "user", 403},
 		{"new of an unknown model", plain, "POST", "/router", js, `{"method":"new","model":"m","tokens":[1]}`, "", 404},
 		{"new while draining", drained, "POST", "/router", js, `{"method":"new","tokens":[1]}`, "", 503},
+		{"engines", plain, "GET", "/v1/engines", "", "", "", 200},
+		{"engines without admin key", locked, "GET", "/v1/engines", "", "", "user", 403},
+		{"register without a URL", plain, "POST", "/v1/engines", js, `{}`, "", 400},
+		{"register", plain, "POST", "/v1/engines", js, `{"url":"http://e"}`, "", 200},
+		{"register what is taken", plain, "POST", "/v1/engines", js, `{"url":"http://e","id":7}`, "", 409},
+		{"register without a registry", unregistered, "POST", "/v1/engines", js, `{"url":"http://e"}`, "", 501},
+		{"heartbeat of nobody", plain, "PUT", "/v1/engines/{id}/heartbeat", "", "", "", 400},
+		{"deregister nobody", plain, "DELETE", "/v1/engines/{id}", "", "", "", 400},
+		{"embeddings of an unknown model", plain, "POST", "/v1/embeddings", js, `{"model":"m"}`, "", 404},
+		{"embeddings of bad JSON", plain, "POST", "/v1/embeddings", js, `{`, "", 400},
+		{"embeddings without key", locked, "POST", "/v1/embeddings", js, `{}`, "", 401},
+		{"embeddings while draining", drained, "POST", "/v1/embeddings", js, `{}`, "", 503},
+		{"speech of nobody", plain, "POST", "/v1/audio/speech", js, `{"input":"a"}`, "", 503},
 		{"openapi", plain, "GET", "/openapi.json", "", "", "", 200},
 		{"docs", plain, "GET", "/docs", "", "", "", 200},
 		{"chat with bad JSON", plain, "POST", "/v1/chat/completions", js, `{`, "", 400},
@@ -889,8 +905,21 @@ func (d description) checkAnswer(t *testing.T, path string, op object, r *http.R
 // described.
 func TestOpenAPIExamplesAnswered(t *testing.T) {
 	d := parseDescription(t)
-	rg := newRig(t, rigConfig{engines: 2})
+	rg := newRig(t, rigConfig{
+		engines: 2,
+		front:   Config{Engines: someEngines, Registry: new(fakeRegistry)},
+		fault: func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+			if passed[r.URL.Path] != "" {
+				answer(200, `{}`)(w, r)
+				return
+			}
+			next.ServeHTTP(w, r)
+		},
+	})
 	d.operations(func(method, path string, op object) {
+		if method == "put" || method == "delete" {
+			return // nobody has registered
+		}
 		if method != "post" {
 			t.Run(path, func(t *testing.T) {
 				resp, body := rg.get(t, strings.ReplaceAll(path, "{id}", "stator-sim"))
@@ -901,8 +930,8 @@ func TestOpenAPIExamplesAnswered(t *testing.T) {
 			})
 			return
 		}
-		media := op["requestBody"].(object)["content"].(object)["application/json"].(object)
-		for name, e := range media["examples"].(object) {
+		media := asObject(op["requestBody"].(object)["content"].(object)["application/json"])
+		for name, e := range asObject(media["examples"]) { // forms have none
 			t.Run(path+" "+name, func(t *testing.T) {
 				raw, _ := json.Marshal(e.(object)["value"])
 				resp, body := rg.post(t, path, string(raw))

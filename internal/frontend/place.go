@@ -42,8 +42,8 @@ func (c *call) describe() {
 
 // tenant is whose the request is to the queue: that of the cache salt, else the key.
 func (c *call) tenant() string {
-	if s := c.cacheSalt(); s != "" || c.key == nil {
-		return s
+	if c.wishes.Salt != "" || c.key == nil {
+		return c.wishes.Salt
 	}
 	return "key\x00" + c.key.Name // which no salt of a tenant is
 }
@@ -74,20 +74,22 @@ func (c *call) promptText() []byte {
 		return nil
 	}
 	tools := c.req.Get("tools")
-	if !tools.Present() {
-		return c.req.Messages
-	}
-	if len(tools) >= router.MaxText {
+	switch {
+	case !tools.Present():
+		tools = nil
+	case len(tools) >= router.MaxText:
 		return tools
 	}
-	messages := c.req.Messages[:min(len(c.req.Messages), router.MaxText-len(tools))]
-	n := len(tools) + len(messages)
+	if tools == nil && c.countMedia() == 0 {
+		return c.req.Messages
+	}
+	n := min(router.MaxText, len(tools)+len(c.req.Messages)+c.countMedia()*refSize)
 	if !c.hold(int64(n)) {
 		return nil
 	}
 	c.held += int64(n)
 	text := append(make([]byte, 0, n), tools...)
-	return append(text, messages...)
+	return appendMessages(text, c.req.Messages)
 }
 
 // metaPolicyClass is the key of the metadata header that names a policy class.

@@ -27,6 +27,9 @@ const (
 // tokenized.
 const bytesPerToken = 4
 
+// mediaTokens is the guess at what an engine makes of an image or a recording.
+const mediaTokens = 1024
+
 // tokenize finds the prompt's token ids when something depends on them. A request
 // whose tokens cannot be had goes on without them: what a template does not take is
 // for the engine to refuse. Only a body that is no text is refused here.
@@ -139,7 +142,7 @@ func (c *call) source(tokens Tokens) *promptSource {
 	if c.req.Messages == nil && c.req.Prompt == nil { // embeddings stand in for a prompt
 		return nil
 	}
-	p := &promptSource{endpoint: c.endpoint, req: *c.req, tokens: tokens, metrics: c.metrics, model: c.model}
+	p := &promptSource{endpoint: c.endpoint, req: *c.req, tokens: tokens, metrics: c.metrics, model: c.model, media: c.countMedia() > 0}
 	if c.endpoint == openai.Completions {
 		p.batch = c.req.Batch()
 	}
@@ -199,7 +202,15 @@ func (c *call) promptLength() (n int, guess bool) {
 	if c.prompt.Source != tokenize.None {
 		return len(c.prompt.IDs), false
 	}
-	return (len(c.req.Get("tools")) + len(c.req.Messages) + len(c.req.Prompt)) / bytesPerToken, true
+	bytes := len(c.req.Get("tools")) + len(c.req.Messages) + len(c.req.Prompt)
+	if c.countMedia() == 0 {
+		return bytes / bytesPerToken, true
+	}
+	openai.EachMedia(c.req.Messages, func(m openai.Media) bool {
+		bytes -= m.End - m.Start
+		return true
+	})
+	return bytes/bytesPerToken + c.media*mediaTokens, true
 }
 
 // annotations returns the events that go before the first chunk.

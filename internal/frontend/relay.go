@@ -39,6 +39,7 @@ type stream struct {
 	want     int    // choices that have to finish
 	finished int    // choices that have
 	extended bool   // our nvext is on its way, or not wanted
+	hidden   bool   // the client did not ask for the usage
 	id       string // of the answer, while our nvext may need it
 	failed   bool   // the engine reported an error inside the stream
 	done     bool   // [DONE] was seen
@@ -55,6 +56,7 @@ func (c *call) relayStream(resp *engine.Response) error {
 		out:      http.NewResponseController(c.w),
 		want:     c.choices(),
 		extended: !c.wantsExt(),
+		hidden:   c.wishes.Usage,
 	}
 	err := st.run(resp)
 	if b := st.scan.Buffer(); len(b) == streamBuffer {
@@ -154,7 +156,7 @@ var (
 func (st *stream) relay(now time.Time, ev *openai.Event) error {
 	switch {
 	case ev.IsDone():
-		st.done = true
+		st.done, st.working = true, false
 		if !st.extended {
 			if err := st.writeExtra(); err != nil {
 				return err
@@ -174,13 +176,32 @@ func (st *stream) relay(now time.Time, ev *openai.Event) error {
 		}
 		if !st.extended {
 			st.id = string(st.info.ID)
-			if st.finished >= st.want {
-				st.extended = true
-				return st.writeExtended(ev)
-			}
+		}
+		switch extend := !st.extended && st.finished >= st.want; {
+		case st.hidden && st.info.Usage != nil:
+			return st.writeHidden(ev, extend)
+		case extend:
+			return st.writeExtended(ev.Data)
 		}
 	}
 	_, err := st.w.Write(ev.Raw)
+	return err
+}
+
+// writeHidden writes a chunk without the usage that only we asked for. One that is
+// there for nothing else is left out.
+func (st *stream) writeHidden(ev *openai.Event, extend bool) error {
+	if st.info.NoChoices && st.info.Error == nil && st.info.NvExt == nil {
+		return nil
+	}
+	data := ev.Data
+	if o, err := openai.ParseObject(data); err == nil {
+		data = o.Edit([]openai.Edit{{Key: "usage"}}).Bytes()
+	}
+	if extend {
+		return st.writeExtended(data)
+	}
+	_, err := st.w.Write(openai.AppendData(nil, data))
 	return err
 }
 
@@ -275,6 +296,7 @@ func (st *stream) say(b []byte) error {
 
 // settle ends a stream that came to its proper end.
 func (st *stream) settle() error {
+	st.working = false
 	if !st.failed {
 		st.answered()
 	}
@@ -303,6 +325,7 @@ func (c *call) brokenOff(failure engine.Failure, err error) *openai.Error {
 		return &openai.Error{Code: openai.CodeEngineTimeout, Err: err,
 			Message: "the engine sent nothing for " + c.cfg.Limits.EngineIdle.String()}
 	}
+	c.working = false // there is no connection to what it did
 	c.row.failed(failBroken, 0)
 	c.model.Metrics.EngineError(metrics.EngineStream)
 	msg := "the engine ended the answer before it was complete"
@@ -332,8 +355,9 @@ func (c *call) choices() int {
 }
 
 // writeExtended writes a chunk with our nvext added.
-func (st *stream) writeExtended(ev *openai.Event) error {
-	body := addExt(ev.Data, st.info.NvExt, st.response(time.Now()))
+func (st *stream) writeExtended(data []byte) error {
+	st.extended = true
+	body := addExt(data, st.info.NvExt, st.response(time.Now()))
 	_, err := st.w.Write(openai.AppendData(nil, body))
 	return err
 }

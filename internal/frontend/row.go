@@ -103,7 +103,7 @@ func (c *call) describeRow() {
 	if c.model.Adapter {
 		r.Adapter = c.model.ID
 	}
-	r.Salted = c.cacheSalt() != ""
+	r.Salted = c.wishes.Salt != ""
 	if c.cfg.TraceText {
 		c.textRow()
 	}
@@ -217,7 +217,7 @@ func (c *call) hashSeed() uint64 {
 	if c.model.Adapter {
 		adapter = c.model.ID
 	}
-	return kv.HashSeed(adapter, c.cacheSalt())
+	return kv.HashSeed(adapter, c.wishes.Salt)
 }
 
 func hashesOf(blocks []kv.Block) trace.Hashes {

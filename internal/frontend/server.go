@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"log/slog"
 	"math"
+	"math/rand/v2"
 	"net/http"
 	"runtime"
 	"runtime/debug"
@@ -37,6 +38,17 @@ type Config struct {
 	Strict bool
 	// IgnoreNvExt drops nvext and the headers that override it.
 	IgnoreNvExt bool
+	// ForwardNvExt leaves nvext in the body that an engine gets, for engines that
+	// understand it. It is read here all the same.
+	ForwardNvExt bool
+	// NoUsage does not ask engines for the usage of streams whose clients did not ask,
+	// for engines that refuse to be asked.
+	NoUsage bool
+	// Engines describes all workers for GET /v1/engines; nil means that there is no
+	// such route.
+	Engines func() []EngineStatus
+	// Registry takes engines that announce themselves; nil means that none can.
+	Registry Registry
 	// Trace takes a row for every request that was let in; nil means none are
 	// made.
 	Trace RowWriter
@@ -81,9 +93,11 @@ type Server struct {
 	routes   map[string]route
 	body     atomic.Int64 // bytes of bodies held
 	encoders encoders
+	aborts   aborts
 	tokens   map[string]Tokens
-	unproven atomic.Bool // nobody has looked yet whether all tokens are of use
-	qwen3    atomic.Bool // the built-in tokenizer is in use
+	unproven atomic.Bool   // nobody has looked yet whether all tokens are of use
+	qwen3    atomic.Bool   // the built-in tokenizer is in use
+	asked    atomic.Uint32 // numbers what engines are asked
 	inflight atomic.Int64
 	draining atomic.Bool
 	idle     struct {
@@ -119,9 +133,16 @@ func New(cfg Config) *Server {
 		// One core stays free, so that streams keep flowing.
 		encoders: newEncoders(max(1, runtime.GOMAXPROCS(0)-1)),
 	}
+	// From anywhere, so that two processes in front of an engine hardly ever agree.
+	s.asked.Store(rand.Uint32())
 	s.routes = s.routeTable()
 	return s
 }
+
+// Close waits until engines were told of requests that nobody wants any more, which
+// takes a few seconds at most. It does not end requests; [Server.Drain] waits for them,
+// and who listens ends them.
+func (s *Server) Close() { s.aborts.close() }
 
 // access says who may use a route.
 type access uint8
@@ -134,13 +155,13 @@ const (
 
 // route is what is served on a path.
 type route struct {
-	get, post func(http.ResponseWriter, *http.Request, *Key)
-	access    access
+	get, post, put, del func(http.ResponseWriter, *http.Request, *Key)
+	access              access
 }
 
 func (s *Server) routeTable() map[string]route {
 	exposition := s.metrics.Handler()
-	return map[string]route{
+	routes := map[string]route{
 		"/v1/chat/completions": {post: s.generate, access: api},
 		"/v1/completions":      {post: s.generate, access: api},
 		"/v1/models":           {get: s.models, access: api},
@@ -158,18 +179,37 @@ func (s *Server) routeTable() map[string]route {
 			s.countTokenCaches()
 			exposition.ServeHTTP(w, r)
 		}},
+		enginesPath: {get: s.listEngines, post: s.register, access: admin},
 	}
+	for path := range passed {
+		routes[path] = route{post: s.generate, access: api}
+	}
+	return routes
 }
 
-const modelPrefix = "/v1/models/"
+const (
+	modelPrefix  = "/v1/models/"
+	enginesPath  = "/v1/engines"
+	enginePrefix = enginesPath + "/"
+	heartbeat    = "/heartbeat"
+)
 
 // find returns the route of a path.
 func (s *Server) find(path string) (route, bool) {
 	if rt, ok := s.routes[path]; ok {
 		return rt, true
 	}
-	if strings.HasPrefix(path, modelPrefix) && len(path) > len(modelPrefix) {
+	if len(path) > len(modelPrefix) && strings.HasPrefix(path, modelPrefix) {
 		return route{get: s.model, access: api}, true
+	}
+	if id, ok := strings.CutPrefix(path, enginePrefix); ok {
+		if strings.HasSuffix(id, heartbeat) {
+			return route{put: s.heartbeat, access: admin}, true
+		}
+		return route{del: s.deregister, access: admin}, true
+	}
+	if passes(path) {
+		return route{get: s.generate, post: s.generate, del: s.generate, access: api}, true
 	}
 	return route{}, false
 }
@@ -200,8 +240,7 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request, rt route, foun
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.cfg.Limits.BodyTimeout))
 	}
 	if !found {
-		s.fail(w, &openai.Error{Code: openai.CodeRouteNotFound,
-			Message: "no route " + r.Method + " " + short(r.URL.Path) + "; see /docs for the routes there are"})
+		s.noRoute(w, r)
 		return
 	}
 	var key *Key
@@ -229,20 +268,24 @@ func (rt route) handler(method string) func(http.ResponseWriter, *http.Request, 
 		return rt.post
 	case http.MethodGet, http.MethodHead:
 		return rt.get
+	case http.MethodPut:
+		return rt.put
+	case http.MethodDelete:
+		return rt.del
 	default:
 		return nil
 	}
 }
 
+// allow lists the methods of the route.
 func (rt route) allow() string {
-	switch {
-	case rt.get != nil && rt.post != nil:
-		return "GET, HEAD, POST"
-	case rt.post != nil:
-		return "POST"
-	default:
-		return "GET, HEAD"
+	var all []string
+	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete} {
+		if rt.handler(method) != nil {
+			all = append(all, method)
+		}
 	}
+	return strings.Join(all, ", ")
 }
 
 // recovered turns a panic of a handler into a 500 and a log line. What the

@@ -22,9 +22,21 @@ func (c *call) startSpan() {
 		return
 	}
 	parent := propagation.TraceContext{}.Extract(c.ctx, propagation.HeaderCarrier(c.r.Header))
-	c.ctx, c.span = c.cfg.Tracer.Start(parent, "POST "+c.endpoint.Path(),
+	c.ctx, c.span = c.cfg.Tracer.Start(parent, c.routeName(),
 		trace.WithSpanKind(trace.SpanKindServer),
 		trace.WithAttributes(attribute.String("stator.request_id", c.id)))
+}
+
+// routeName names the route of the request, one of a few names.
+func (c *call) routeName() string {
+	switch {
+	case c.passage == nil:
+		return "POST " + c.endpoint.Path()
+	case passed[c.r.URL.Path] != "":
+		return c.r.Method + " " + c.r.URL.Path
+	default:
+		return c.r.Method + " " + versionPrefix + "*"
+	}
 }
 
 // injectSpan makes the engine's work a child of the request's span.

@@ -30,6 +30,7 @@ func (c *call) relayUnary(resp *engine.Response) error {
 	var info openai.ChunkInfo
 	whole := len(body) < maxUnary
 	if whole {
+		c.working = false
 		if err := openai.ParseChunk(body, &info); err != nil {
 			return c.nonsense(errNotJSON)
 		}
@@ -65,6 +66,7 @@ func (c *call) relayUnary(resp *engine.Response) error {
 		c.placement.Done(router.Cancelled)
 		return fmt.Errorf("%w: %w", errClientGone, err)
 	}
+	c.working = false
 	c.answered()
 	c.placement.Done(router.Completed)
 	return nil

@@ -53,12 +53,12 @@ type Object struct {
 // object's own keys are decodable. Errors are *[SyntaxError],
 // [ErrTooDeep] and [ErrTooManyMembers].
 func ParseObject(raw []byte) (Object, error) {
-	o := Object{raw: raw, members: make([]Member, 0, 16)}
 	p := parser{b: raw}
 	p.space()
 	if p.peek() != '{' {
 		return Object{}, p.want("an object")
 	}
+	o := Object{raw: raw, members: make([]Member, 0, 16)}
 	p.i++
 	for first := true; ; first = false {
 		start, end, err := p.member(first)

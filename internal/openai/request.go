@@ -35,6 +35,7 @@ type Request struct {
 	Model        string
 	Stream       bool
 	IncludeUsage bool   // stream_options.include_usage
+	RunningUsage bool   // stream_options.continuous_usage_stats
 	MaxTokens    uint64 // max_tokens, in chat overruled by max_completion_tokens; 0 when unset
 	N            uint64 // choices per prompt, at least 1
 	Messages     Value  // chat
@@ -160,6 +161,7 @@ func (r *Request) streamOptions(v Value) error {
 		return typeError("stream_options.include_usage", "a boolean", usage)
 	}
 	r.IncludeUsage = usage.True()
+	r.RunningUsage = o.Get("continuous_usage_stats").True()
 	return nil
 }
 

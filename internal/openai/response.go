@@ -3,6 +3,9 @@ package openai
 // ChunkInfo is what one response object tells the control plane: a streamed
 // chunk or a whole unary body.
 type ChunkInfo struct {
+	// NoChoices says that the list of choices is empty, as in a chunk that is there
+	// for its usage.
+	NoChoices bool
 	// Deltas is the number of choices that carry generated content: text,
 	// reasoning, a refusal or tool calls.
 	Deltas int
@@ -104,6 +107,7 @@ func (info *ChunkInfo) choices(p *parser) error {
 	for first := true; ; first = false {
 		more, err := p.element(first)
 		if err != nil || !more {
+			info.NoChoices = first && err == nil
 			return err
 		}
 		if p.peek() == '{' {

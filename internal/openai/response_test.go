@@ -27,11 +27,11 @@ func TestParseChunk(t *testing.T) {
 		{"vLLM last content and finish", `{"id":"chatcmpl-1","choices":[{"index":0,"delta":{"content":"."},"logprobs":null,"finish_reason":"stop","stop_reason":null,"token_ids":[13]}],"usage":null}`,
 			ChunkInfo{Deltas: 1, TokenIDs: 1, Finished: 1, ID: Value(id)}},
 		{"vLLM usage", `{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1763164800,"model":"m","choices":[],"usage":{"prompt_tokens":17,"total_tokens":27,"completion_tokens":10,"prompt_tokens_details":{"cached_tokens":16}}}`,
-			ChunkInfo{TokenIDs: -1, ID: Value(id), Usage: &Usage{Prompt: 17, Completion: 10, Cached: 16, HasCached: true}}},
+			ChunkInfo{NoChoices: true, TokenIDs: -1, ID: Value(id), Usage: &Usage{Prompt: 17, Completion: 10, Cached: 16, HasCached: true}}},
 		{"vLLM usage, nothing said about the cache", `{"id":"chatcmpl-1","choices":[],"usage":{"prompt_tokens":17,"total_tokens":27,"completion_tokens":10,"prompt_tokens_details":null}}`,
-			ChunkInfo{TokenIDs: -1, ID: Value(id), Usage: &Usage{Prompt: 17, Completion: 10}}},
+			ChunkInfo{NoChoices: true, TokenIDs: -1, ID: Value(id), Usage: &Usage{Prompt: 17, Completion: 10}}},
 		{"usage details without cached tokens", `{"choices":[],"usage":{"prompt_tokens":17,"completion_tokens":10,"prompt_tokens_details":{"audio_tokens":null,"cached_tokens":null},"completion_tokens_details":{"cached_tokens":5}}}`,
-			ChunkInfo{TokenIDs: -1, Usage: &Usage{Prompt: 17, Completion: 10}}},
+			ChunkInfo{NoChoices: true, TokenIDs: -1, Usage: &Usage{Prompt: 17, Completion: 10}}},
 		{"vLLM continuous usage", `{"id":"chatcmpl-1","choices":[{"index":0,"delta":{"content":"a"},"finish_reason":null}],"usage":{"prompt_tokens":17,"total_tokens":18,"completion_tokens":1}}`,
 			ChunkInfo{Deltas: 1, TokenIDs: -1, ID: Value(id), Usage: &Usage{Prompt: 17, Completion: 1}}},
 		{"vLLM error", `{"error":{"message":"EngineCore died","type":"InternalServerError","param":null,"code":500}}`,
@@ -52,7 +52,7 @@ func TestParseChunk(t *testing.T) {
 		{"SGLang finish", `{"id":"1f","choices":[{"index":0,"delta":{"role":null,"content":null,"reasoning_content":null,"tool_calls":null},"logprobs":null,"finish_reason":"stop","matched_stop":151645}],"usage":null}`,
 			ChunkInfo{TokenIDs: -1, Finished: 1, ID: Value("1f")}},
 		{"SGLang usage", `{"id":"1f","choices":[],"usage":{"prompt_tokens":9,"total_tokens":11,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":0},"reasoning_tokens":0}}`,
-			ChunkInfo{TokenIDs: -1, ID: Value("1f"), Usage: &Usage{Prompt: 9, Completion: 2, HasCached: true}}},
+			ChunkInfo{NoChoices: true, TokenIDs: -1, ID: Value("1f"), Usage: &Usage{Prompt: 9, Completion: 2, HasCached: true}}},
 		{"SGLang error", `{"error":{"object":"error","message":"aborted","type":"BadRequestError","param":null,"code":400}}`,
 			ChunkInfo{TokenIDs: -1, Error: Value(`{"object":"error","message":"aborted","type":"BadRequestError","param":null,"code":400}`)}},
 
@@ -63,7 +63,7 @@ func TestParseChunk(t *testing.T) {
 		{"llama.cpp last", `{"choices":[{"finish_reason":"stop","index":0,"delta":{}}],"id":"chatcmpl-1","object":"chat.completion.chunk","timings":{"cache_n":4,"prompt_n":5,"predicted_ms":12.5}}`,
 			ChunkInfo{TokenIDs: -1, Finished: 1, ID: Value(id)}},
 		{"llama.cpp usage", `{"choices":[],"id":"chatcmpl-1","usage":{"completion_tokens":2,"prompt_tokens":9,"total_tokens":11,"prompt_tokens_details":{"cached_tokens":4}},"timings":{"cache_n":4}}`,
-			ChunkInfo{TokenIDs: -1, ID: Value(id), Usage: &Usage{Prompt: 9, Completion: 2, Cached: 4, HasCached: true}}},
+			ChunkInfo{NoChoices: true, TokenIDs: -1, ID: Value(id), Usage: &Usage{Prompt: 9, Completion: 2, Cached: 4, HasCached: true}}},
 		{"llama.cpp error", `{"error":{"code":500,"message":"context shift is disabled","type":"server_error"}}`,
 			ChunkInfo{TokenIDs: -1, Error: Value(`{"code":500,"message":"context shift is disabled","type":"server_error"}`)}},
 
@@ -104,7 +104,7 @@ func TestParseChunk(t *testing.T) {
 				t.Fatal("the test's input is not JSON")
 			}
 			// What is left from the chunk before must go.
-			info := ChunkInfo{Deltas: 9, TokenIDs: 9, Finished: 9, Usage: &Usage{}, Error: Value("1"), NvExt: Value("1"), ID: Value("1")}
+			info := ChunkInfo{NoChoices: true, Deltas: 9, TokenIDs: 9, Finished: 9, Usage: &Usage{}, Error: Value("1"), NvExt: Value("1"), ID: Value("1")}
 			if err := ParseChunk([]byte(tc.in), &info); err != nil {
 				t.Fatal(err)
 			}
@@ -183,6 +183,7 @@ func chunkModel(data []byte) (info ChunkInfo, ok bool) {
 	info.Error, info.NvExt = present(top["error"]), present(top["nvext"])
 	var choices []json.RawMessage
 	_ = json.Unmarshal(top["choices"], &choices)
+	info.NoChoices = choices != nil && len(choices) == 0
 	for _, raw := range choices {
 		var c map[string]json.RawMessage
 		if json.Unmarshal(raw, &c) != nil {
