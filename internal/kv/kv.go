@@ -90,6 +90,10 @@ type Batch struct {
 	Epoch  uint64
 	Seq    uint64
 	Events []Event
+	// Payload, where it is not nil, is what the batch was made of and Events are still
+	// to be read from, see [Decoder]: they say only whether it clears the cache. No
+	// Applier that looks at events takes such a batch.
+	Payload []byte
 }
 
 // Applier takes batches in. Apply returns an error only when the batch as a

@@ -452,6 +452,16 @@ func readParent(b []byte) (id BlockID, ok bool, rest []byte, err error) {
 // memory: all that counts is how many values are still to come.
 func skipValue(b []byte) ([]byte, error) {
 	for left := uint64(1); left > 0; left-- {
+		if len(b) > 0 {
+			if b[0] == 0xcd && len(b) > 2 { // 16 bits, as most tokens
+				b = b[3:]
+				continue
+			}
+			if n := int(plainSize[b[0]]); n > 0 && n <= len(b) {
+				b = b[n:]
+				continue
+			}
+		}
 		if left > uint64(len(b)) { // each takes a byte or more
 			return b, msgp.ErrShortBytes
 		}
@@ -467,6 +477,17 @@ func skipValue(b []byte) ([]byte, error) {
 	}
 	return b, nil
 }
+
+// plainSize is how many bytes a value takes, by its first byte, where that says it and
+// nothing is in the value: numbers above all, of which batches are made. Else it is 0.
+var plainSize = func() (sizes [256]uint8) {
+	for c := range sizes {
+		if size, inner, err := extent([]byte{byte(c)}); err == nil && inner == 0 {
+			sizes[c] = uint8(size)
+		}
+	}
+	return sizes
+}()
 
 // extent returns how many bytes the next value takes without those in it, and how many
 // those are. There is a byte at least.

@@ -38,6 +38,9 @@ type Answer struct {
 	// Batches of Events and Gone are in order. They belong to the receiver, which
 	// may share them with others and changes nothing in them.
 	Batches []*kv.Batch
+	// More says that Events or Gone end before the newest batch, and that the rest is
+	// to be asked for.
+	More bool
 	// Dump yields the events that make an empty rank hold what this one holds,
 	// parents before children. An error ends it and makes the whole worthless. An
 	// event is valid until the next.

@@ -24,6 +24,8 @@ type Options struct {
 	// Buffer is how many batches are held back during a recovery, the oldest going
 	// first. 0 means 1024.
 	Buffer int
+	// BufferBytes bounds them by the sum of their payloads. 0 means 64 MiB.
+	BufferBytes int
 	// Attempts is how often a recovery is tried before the rank is given up. 0
 	// means 8.
 	Attempts int
@@ -36,10 +38,11 @@ type Options struct {
 }
 
 const (
-	defaultBuffer   = 1024
-	defaultAttempts = 8
-	defaultBackoff  = 200 * time.Millisecond
-	defaultRetry    = 30 * time.Second
+	defaultBuffer      = 1024
+	defaultBufferBytes = 64 << 20
+	defaultAttempts    = 8
+	defaultBackoff     = 200 * time.Millisecond
+	defaultRetry       = 30 * time.Second
 )
 
 // State is how a feed stands.
@@ -153,6 +156,9 @@ func NewFeed(src kv.Source, opt Options) *Feed {
 	if opt.Buffer <= 0 {
 		opt.Buffer = defaultBuffer
 	}
+	if opt.BufferBytes <= 0 {
+		opt.BufferBytes = defaultBufferBytes
+	}
 	if opt.Attempts <= 0 {
 		opt.Attempts = defaultAttempts
 	}
@@ -242,6 +248,26 @@ func (f *Feed) Lost(epoch, seq uint64) []Action {
 		f.recover()
 	default:
 		f.dirty = true
+	}
+	return f.acts
+}
+
+// Resync says that the connection to the source was made anew, so that batches may be
+// missing with none after them to show it, and which epoch is to come on it. Another
+// epoch than before means that the source restarted. A source that can be asked is
+// asked at once.
+func (f *Feed) Resync(epoch uint64) []Action {
+	f.reset()
+	if was, known := f.cur.Epoch(); known && was != epoch {
+		f.cur = Cursor{Ordered: f.opt.Ordered}
+		f.restart()
+		f.heard = false
+	}
+	if f.opt.Recoverable {
+		if f.healing {
+			f.held = nil // they are applied
+		}
+		f.recover()
 	}
 	return f.acts
 }
@@ -379,7 +405,7 @@ func (f *Feed) hold(b *kv.Batch) {
 		return
 	}
 	f.held = slices.Insert(f.held, at, b)
-	if len(f.held) > f.opt.Buffer {
+	for len(f.held) > f.opt.Buffer || len(f.held) > 1 && weight(f.held) > f.opt.BufferBytes {
 		f.held = slices.Delete(f.held, 0, 1)
 		if f.healing {
 			f.spilled = true
@@ -387,4 +413,12 @@ func (f *Feed) hold(b *kv.Batch) {
 			f.n.Overflowed++
 		}
 	}
+}
+
+// weight returns the sum of the payloads of batches.
+func weight(bs []*kv.Batch) (n int) {
+	for _, b := range bs {
+		n += len(b.Payload)
+	}
+	return n
 }

@@ -46,6 +46,8 @@ type Config struct {
 	Recoverer Recoverer
 	// Queue is how many batches may wait for each source. 0 means 4096.
 	Queue int
+	// QueueBytes bounds them by the sum of their payloads. 0 means 64 MiB.
+	QueueBytes int
 	// Recoveries is how many may run at once, over all sources. 0 means 16.
 	Recoveries int
 	// Timeout bounds one attempt of a recovery, the reading of its dump included.
@@ -53,10 +55,15 @@ type Config struct {
 	Timeout time.Duration
 	// Now tells the time that lags are measured by.
 	Now func() time.Time
+	// Changed, if set, is called when a source's state is another than before, once
+	// what it says is so. It is called by the goroutine that applies the source's
+	// batches and must not wait for the hub.
+	Changed func(kv.Source, State)
 }
 
 const (
 	defaultQueue      = 4096
+	defaultQueueBytes = 64 << 20
 	defaultRecoveries = 16
 	defaultTimeout    = 30 * time.Second
 )
@@ -86,6 +93,9 @@ func Open(cfg Config) *Hub {
 	}
 	if cfg.Queue <= 0 {
 		cfg.Queue = defaultQueue
+	}
+	if cfg.QueueBytes <= 0 {
+		cfg.QueueBytes = defaultQueueBytes
 	}
 	if cfg.Recoveries <= 0 {
 		cfg.Recoveries = defaultRecoveries
@@ -150,6 +160,31 @@ func (h *Hub) Apply(b *kv.Batch) error {
 	}
 	if err := s.push(b); err != nil {
 		return fmt.Errorf("worker %d rank %d: batch %d: %w", b.Source.Worker, b.Source.Rank, b.Seq, err)
+	}
+	return nil
+}
+
+// Lost says that a batch of a source arrived and could not be read; see [Feed.Lost].
+// It takes its turn among the batches. Errors are ErrUnknown and ErrClosed.
+func (h *Hub) Lost(src kv.Source, epoch, seq uint64) error {
+	return h.put(src, item{lost: &position{epoch, seq}})
+}
+
+// Resync says that the connection to a source was made anew; see [Feed.Resync]. It
+// takes its turn among the batches. Errors are ErrUnknown and ErrClosed.
+func (h *Hub) Resync(src kv.Source, epoch uint64) error {
+	return h.put(src, item{resync: &epoch})
+}
+
+func (h *Hub) put(src kv.Source, it item) error {
+	h.mu.RLock()
+	s, closed := h.mu.sources[src], h.mu.closed
+	h.mu.RUnlock()
+	switch {
+	case closed:
+		return ErrClosed
+	case s == nil || !s.put(it):
+		return fmt.Errorf("worker %d rank %d: %w", src.Worker, src.Rank, ErrUnknown)
 	}
 	return nil
 }

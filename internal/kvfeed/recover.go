@@ -44,7 +44,7 @@ func (f *Feed) Answer(id uint64, a Answer) []Action {
 			f.settle()
 			break
 		}
-		f.startOver(a.Batches)
+		f.startOver(a.Batches, a.More)
 	default:
 		f.fail(GotNothing)
 	}
@@ -157,18 +157,35 @@ func (f *Feed) events(a Answer) {
 		if known && bs[0].Epoch != epoch {
 			f.n.Restarts++
 		}
-		f.compare(bs[len(bs)-1].Seq)
+		if !a.More {
+			f.compare(bs[len(bs)-1].Seq)
+		}
 		f.replaced()
 		f.clear()
 		f.cur.Lift()
 	}
 	f.n.Recoveries[GotEvents]++
-	if f.follow(bs) == len(bs) && len(bs) > 0 && a.Known {
-		if next, _ := f.cur.Next(); a.Last >= next {
+	if f.follow(bs) == len(bs) && len(bs) > 0 {
+		if a.More {
+			f.rest()
+			return
+		}
+		if next, _ := f.cur.Next(); a.Known && a.Last >= next {
 			f.cur.Place(bs[0].Epoch, a.Last)
 		}
 	}
 	f.drain()
+}
+
+// rest asks for what follows an answer that did not go to the end.
+func (f *Feed) rest() {
+	next, _ := f.cur.Next()
+	if !f.rec.Full && next <= f.reached {
+		f.again()
+		return
+	}
+	f.attempt, f.reached, f.full = 0, next, false
+	f.ask(0)
 }
 
 func (f *Feed) tooNew(a Answer) {
@@ -304,24 +321,34 @@ func (f *Feed) again() {
 	}
 	f.n.Recoveries[Exhausted]++
 	f.retry = true
-	f.startOver(nil)
+	f.startOver(nil, false)
 }
 
 // startOver gives the past up: the rank begins empty, with the batches that are
-// left of the past and those held back, however many are missing between them.
-func (f *Feed) startOver(left []*kv.Batch) {
+// left of the past and those held back, however many are missing between them. If
+// there is more of the past, that comes first.
+func (f *Feed) startOver(left []*kv.Batch, more bool) {
 	f.clear()
 	f.cur.Lift()
 	f.open, f.dirty, f.degraded = true, false, true
-	for _, bs := range [][]*kv.Batch{left, f.held} {
-		for _, b := range bs {
-			next, placed := f.cur.Next()
-			epoch, known := f.cur.Epoch()
-			if b.Source != f.src || known && b.Epoch < epoch || placed && b.Epoch == epoch && b.Seq < next {
-				continue
-			}
-			f.apply(b)
-		}
+	f.applyAll(left)
+	if _, placed := f.cur.Next(); more && placed {
+		f.reached = 0
+		f.rest()
+		return
 	}
+	f.applyAll(f.held)
 	f.settle()
+}
+
+// applyAll applies those of some batches that were not applied before.
+func (f *Feed) applyAll(bs []*kv.Batch) {
+	for _, b := range bs {
+		next, placed := f.cur.Next()
+		epoch, known := f.cur.Epoch()
+		if b.Source != f.src || known && b.Epoch < epoch || placed && b.Epoch == epoch && b.Seq < next {
+			continue
+		}
+		f.apply(b)
+	}
 }

@@ -33,6 +33,7 @@ type item struct {
 	at     time.Time // when batch came
 	answer *answered
 	lost   *position
+	resync *uint64 // the epoch
 }
 
 type answered struct {
@@ -72,12 +73,14 @@ type source struct {
 	failed  uint64
 	batches int       // handled since the rank was looked at
 	doubted time.Time // when it last was distrusted
+	told    State     // as Config.Changed last heard
 
 	mu struct {
 		sync.Mutex
 		queue   []item
 		head    int // the first of queue that was not taken
 		batches int // how many there are in it
+		bytes   int // of their payloads
 		hand    time.Time
 		lost    *position // the last batch that was dropped, if none after it shows it
 		ending  ending
@@ -108,7 +111,7 @@ func (s *source) push(b *kv.Batch) error {
 		return ErrClosed
 	case s.mu.ending == removed:
 		return ErrUnknown
-	case s.mu.batches >= s.hub.cfg.Queue:
+	case s.mu.batches >= s.hub.cfg.Queue, s.mu.batches > 0 && s.mu.bytes+len(b.Payload) > s.hub.cfg.QueueBytes:
 		s.mu.dropped++
 		if s.mu.lost == nil || s.shows(b, *s.mu.lost) {
 			s.mu.lost = &position{b.Epoch, b.Seq}
@@ -119,6 +122,7 @@ func (s *source) push(b *kv.Batch) error {
 		s.mu.lost = nil
 	}
 	s.mu.batches++
+	s.mu.bytes += len(b.Payload)
 	s.mu.pushed++
 	s.putLocked(item{batch: b, at: s.hub.cfg.Now()})
 	return nil
@@ -191,6 +195,12 @@ func (s *source) run() {
 // next returns the next item of the queue, and waits until there is one. It reports
 // false when there is no more to do.
 func (s *source) next() (item, bool) {
+	if now := s.feed.State(); now != s.told {
+		s.told = now
+		if s.hub.cfg.Changed != nil {
+			s.hub.cfg.Changed(s.src, now)
+		}
+	}
 	for {
 		s.mu.Lock()
 		s.mu.seen, s.mu.hand = s.view(), time.Time{}
@@ -210,6 +220,7 @@ func (s *source) next() (item, bool) {
 			}
 			if it.batch != nil {
 				s.mu.batches--
+				s.mu.bytes -= len(it.batch.Payload)
 				s.mu.hand = it.at
 			}
 			s.mu.Unlock()
@@ -235,6 +246,8 @@ func (s *source) handle(it item) {
 		s.doubt()
 	case it.lost != nil:
 		s.take(s.feed.Lost(it.lost.epoch, it.lost.seq))
+	case it.resync != nil:
+		s.take(s.feed.Resync(*it.resync))
 	case it.answer != nil:
 		s.take(s.feed.Answer(it.answer.id, it.answer.Answer))
 		if it.answer.id == s.asking {
@@ -389,7 +402,7 @@ func (s *source) leave() {
 	s.stop()
 	s.mu.Lock()
 	gone := s.mu.ending == removed
-	s.mu.queue, s.mu.head, s.mu.batches = nil, 0, 0
+	s.mu.queue, s.mu.head, s.mu.batches, s.mu.bytes = nil, 0, 0, 0
 	s.mu.Unlock()
 	if gone {
 		s.hub.cfg.Target.RemoveRank(s.src)
