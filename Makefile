@@ -21,6 +21,7 @@ test: lint
 	$(GO) test ./internal/simengine ./internal/replay ./internal/tokenize/normal ./internal/kvindex ./internal/indexserver
 	dir=$$(scripts/oracle/setup.sh) && STATOR_ORACLE=$$dir $(GO) test -count=1 -timeout 20m ./internal/tokenize/oracletest
 	dir=$$(scripts/zmq/setup.sh) && STATOR_ZMQ=$$dir $(GO) test -count=1 -timeout 10m ./internal/zmtp
+	dir=$$(scripts/llama/setup.sh) && STATOR_LLAMA=$$dir $(GO) test -count=1 -timeout 10m ./internal/llamatest
 	scripts/fuzz.sh 3s
 
 lint:

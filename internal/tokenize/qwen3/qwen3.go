@@ -32,6 +32,9 @@ var (
 	template string
 )
 
+// Template returns the source of the chat template.
+func Template() string { return template }
+
 // Tokenizer returns the tokenizer. It is made at the first call, in a few
 // milliseconds.
 var Tokenizer = sync.OnceValue(func() *hf.Tokenizer {
