@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/signal"
@@ -32,11 +31,22 @@ and takes the time a real one would.
 An engine is modelled with its batches and its KV cache. How long it takes is its
 profile: linear and polynomial are fitted to an 8B model on an H200; a file that
 ends in .json or .npz has measurements of another. With the profile fixed each
-request takes the same time, whatever else runs, and nothing is cached.`,
+request takes the same time, whatever else runs, and nothing is cached.
+
+With --dress it looks like another engine: its routes, metrics, errors and KV
+events. With --fault it fails in one of these ways, as does POST /sim/fault with a
+body such as {"fault":"reset:3"} while it runs; DELETE /sim/fault ends all of them:
+
+  ` + strings.Join(simserver.FaultHelp(), "\n  ") + `
+
+AFTER counts events of a stream before it happens, EVERY says which requests it
+happens to, TIMES how often it does, and TIME how long it lasts or delays.`,
 		Example: `  stator sim --blocks 4096 --ranks 2
   stator sim --ttft 200ms --itl 20ms
+  stator sim --dress vllm --events --replay 127.0.0.1:5657
+  stator sim --dress llamacpp --slots 8 --fault hang:5:10
   stator serve --engine http://127.0.0.1:8100        # in another terminal`,
-		Args: atMost(0),
+		Args: f.args,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.check(cmd.Flags()); err != nil {
 				return &usageError{err: err, hint: true}
@@ -45,7 +55,7 @@ request takes the same time, whatever else runs, and nothing is cached.`,
 			if err != nil {
 				return err
 			}
-			return simulate(cmd.Context(), f.listen, cfg, cmd.OutOrStdout())
+			return simulate(cmd.Context(), &f, cfg, cmd.OutOrStdout())
 		},
 	}
 	fs := cmd.Flags()
@@ -68,6 +78,7 @@ request takes the same time, whatever else runs, and nothing is cached.`,
 	fs.IntVar(&sim.MaxNumBatchedTokens, "max-batched-tokens", sim.MaxNumBatchedTokens, "`TOKENS` a rank computes in a step")
 	fs.IntVar(&sim.MaxNumSeqs, "max-seqs", sim.MaxNumSeqs, "`NUMBER` of requests a rank computes in a step")
 	fs.IntVar(&sim.Ranks, "ranks", sim.Ranks, "`NUMBER` of data-parallel ranks")
+	f.dressFlags.add(cmd)
 	fs.BoolVar(&sim.VirtualTime, "virtual-time", false, "go by nvext.request_timestamp_ms and POST /sim/drain instead of the wall clock")
 	for flag, words := range map[string][]string{
 		"kind":      {"vllm", "sglang"},
@@ -82,6 +93,7 @@ request takes the same time, whatever else runs, and nothing is cached.`,
 
 // simFlags is what the command line says about a simulated engine.
 type simFlags struct {
+	dressFlags
 	listen    string
 	sim       stator.SimConfig
 	instant   bool
@@ -122,6 +134,12 @@ func (f *simFlags) check(fs *pflag.FlagSet) error {
 		f.sim.Profile = string(simserver.Instant)
 	case timed && !fs.Changed("profile"): // it has no other meaning
 		f.sim.Profile = string(simserver.Fixed)
+	}
+	if err := f.dressFlags.check(fs, simserver.Profile(f.sim.Profile).Modelled()); err != nil {
+		return err
+	}
+	if kind := f.kind(); kind != "" {
+		f.sim.Kind = kind
 	}
 	cfg := stator.DefaultConfig()
 	cfg.Sim = f.sim
@@ -167,17 +185,18 @@ func (f *simFlags) resolve() (simserver.Config, error) {
 	if sim.VirtualTime {
 		cfg.Clock = new(simserver.Clock)
 	}
+	f.apply(&cfg)
 	return cfg, nil
 }
 
 // simulate serves one simulated engine until a signal ends it.
-func simulate(ctx context.Context, listen string, cfg simserver.Config, stdout io.Writer) error {
+func simulate(ctx context.Context, f *simFlags, cfg simserver.Config, stdout io.Writer) error {
 	sim, err := simserver.New(cfg)
 	if err != nil {
 		return err
 	}
 	defer sim.Close()
-	l, err := net.Listen("tcp", listen)
+	l, err := sim.Listen(f.listen)
 	if err != nil {
 		return listenError(err, "")
 	}
@@ -190,7 +209,9 @@ func simulate(ctx context.Context, listen string, cfg simserver.Config, stdout i
 	go func() { failed <- srv.Serve(l) }()
 
 	base := "http://" + reachable(l.Addr().String())
-	fmt.Fprintf(stdout, "listening on %s\nsimulating %s\n\n  curl -N %s\n\n", base, cfg.Model, chatExample(base, cfg.Model))
+	fmt.Fprintf(stdout, "listening on %s\nsimulating %s\n", base, cfg.Model)
+	f.describe(stdout, sim)
+	fmt.Fprintf(stdout, "\n  curl -N %s\n\n", chatExample(base, cfg.Model))
 	select {
 	case err := <-failed:
 		return err

@@ -1,6 +1,10 @@
 package simengine
 
-import "github.com/stator-ai/stator/internal/kv"
+import (
+	"sort"
+
+	"github.com/stator-ai/stator/internal/kv"
+)
 
 // none is no block.
 const none int32 = -1
@@ -205,6 +209,14 @@ func (q *queue) pushFront(r *Request) {
 	}
 	q.head--
 	q.items[q.head] = r
+}
+
+// insert puts a request where its priority has it go.
+func (q *queue) insert(r *Request) {
+	q.push(r)
+	at := q.head + sort.Search(q.len()-1, func(i int) bool { return r.before(q.items[q.head+i]) })
+	copy(q.items[at+1:], q.items[at:])
+	q.items[at] = r
 }
 
 func (q *queue) pop() *Request {

@@ -12,6 +12,9 @@ type Kind string
 const (
 	VLLM   Kind = "vllm"
 	SGLang Kind = "sglang"
+	// LlamaCpp has slots in place of a cache of shared blocks: each runs a request
+	// at a time and keeps what it computed for the next one that begins alike.
+	LlamaCpp Kind = "llamacpp"
 )
 
 // Rules selects between how engines schedule today and how NVIDIA Dynamo's mock
@@ -69,9 +72,10 @@ type Config struct {
 	// Blocks is the number of KV blocks; default 16384.
 	Blocks int
 	// BlockSize is the number of tokens in a block, for SGLang in a page;
-	// default 64 for vLLM and 1 for SGLang.
+	// default 64 for vLLM and 1 for SGLang. LlamaCpp has 1.
 	BlockSize int
-	// MaxSeqs bounds the requests in a pass; default 256.
+	// MaxSeqs bounds the requests in a pass; default 256. For LlamaCpp it is the
+	// number of slots, default 4, which share the blocks in equal parts.
 	MaxSeqs int
 	// MaxBatchedTokens bounds the tokens in a pass; default 8192.
 	MaxBatchedTokens int
@@ -88,6 +92,10 @@ type Config struct {
 	// Victim is who gives way; default Newest. SGLang always takes the request
 	// with the shortest answer so far.
 	Victim Victim
+	// Priority has requests with more of it admitted first, in the order of their
+	// arrival where it is the same; vLLM and SGLang with the rules Current only. With
+	// vLLM the one with the least gives way, whatever Victim says.
+	Priority bool
 	// Timing says how long a pass takes; default Linear.
 	Timing Timing
 	// Speedup divides the time of a pass and DecodeSpeedup that of its decode
@@ -111,7 +119,7 @@ type Config struct {
 
 // withDefaults fills in defaults and checks the rest.
 func (c Config) withDefaults() (Config, error) {
-	if err := oneOf("kind", &c.Kind, VLLM, SGLang); err != nil {
+	if err := oneOf("kind", &c.Kind, VLLM, SGLang, LlamaCpp); err != nil {
 		return c, err
 	}
 	if err := oneOf("rules", &c.Rules, Current, Mocker, MockerGated); err != nil {
@@ -123,9 +131,12 @@ func (c Config) withDefaults() (Config, error) {
 	if err := oneOf("victim", &c.Victim, Newest, Oldest); err != nil {
 		return c, err
 	}
-	size, least := 64, 2
-	if c.Kind == SGLang {
+	size, least, seqs := 64, 2, 256
+	switch c.Kind {
+	case SGLang:
 		size, least = 1, 1
+	case LlamaCpp:
+		size, least, seqs = 1, 1, 4
 	}
 	for _, f := range []struct {
 		name     string
@@ -134,7 +145,7 @@ func (c Config) withDefaults() (Config, error) {
 	}{
 		{"blocks", &c.Blocks, 16384, 1},
 		{"block size", &c.BlockSize, size, least},
-		{"max seqs", &c.MaxSeqs, 256, 1},
+		{"max seqs", &c.MaxSeqs, seqs, 1},
 		{"max batched tokens", &c.MaxBatchedTokens, 8192, 1},
 		{"max model length", &c.MaxModelLen, Unlimited, 2},
 		{"KV bytes per token", &c.KVBytesPerToken, 0, 0},
@@ -189,9 +200,32 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Timing == nil {
 		c.Timing = Linear
 	}
+	if err := c.checkKind(); err != nil {
+		return c, err
+	}
 	var err error
 	c.SGLang, err = c.SGLang.withDefaults(&c)
 	return c, err
+}
+
+// checkKind refuses what the kind of engine cannot do.
+func (c *Config) checkKind() error {
+	if c.Priority && (c.Kind == LlamaCpp || c.Rules != Current || c.SGLang.Policy == LPM) {
+		return fmt.Errorf("simengine: priority: expected %s or %s with rules %s and without policy %s", VLLM, SGLang, Current, LPM)
+	}
+	if c.Kind != LlamaCpp {
+		return nil
+	}
+	switch {
+	case c.Rules != Current || c.Role != Aggregated:
+		return fmt.Errorf("simengine: kind %s: expected rules %s and role %s", c.Kind, Current, Aggregated)
+	case c.BlockSize != 1:
+		return fmt.Errorf("simengine: block size: expected 1 for %s, got %d", c.Kind, c.BlockSize)
+	case c.Blocks < 2*c.MaxSeqs:
+		return fmt.Errorf("simengine: blocks: expected at least 2 for each of %d slots, got %d", c.MaxSeqs, c.Blocks)
+	}
+	c.MaxModelLen = min(c.MaxModelLen, c.Blocks/c.MaxSeqs)
+	return nil
 }
 
 const (

@@ -9,12 +9,13 @@
 // drives it owns the time: a server sleeps for the duration of a pass, a replay
 // adds it up.
 //
-// Two schedulers are modelled. [VLLM] keeps blocks of tokens with their content
+// Three schedulers are modelled. [VLLM] keeps blocks of tokens with their content
 // hash, reuses equal prefixes, computes long prompts in chunks beside running
 // answers, and takes blocks away from running requests when there are too few.
 // [SGLang] keeps a radix tree of token pages and reserves room for answers before
-// it admits a prompt. How long a pass takes is a [Timing]: fitted to measurements
-// of a real engine, read from a table, or fixed.
+// it admits a prompt. [LlamaCpp] runs each request in a slot that keeps what it
+// computed for the next. How long a pass takes is a [Timing]: fitted to measurements of
+// a real engine, read from a table, or fixed.
 //
 // An engine with several data-parallel ranks is several Engines: each has its own
 // cache and its own queue.

@@ -108,6 +108,7 @@ func (w *world) pass() bool {
 		fmt.Fprintf(&w.log, "  output %d %d done %v transfer %v\n", o.Request.ID, o.Tokens, o.Done, o.Transfer)
 		w.tokens = append(w.tokens, token{w.now, o.Request.ID, o.Tokens, o.Done})
 	}
+	checkOrigins(w.t, p)
 	if w.onPass != nil {
 		w.onPass(p)
 	}

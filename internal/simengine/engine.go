@@ -13,6 +13,7 @@ type Engine struct {
 	pass     Pass
 	count    int        // requests received and not done
 	rejected []*Request // among them, to be told with the next pass
+	arrivals uint64     // requests received ever
 }
 
 // scheduler decides what a pass computes.
@@ -27,6 +28,8 @@ type scheduler interface {
 	// one without requests would have something to tell.
 	news() bool
 	load() Load
+	// clear empties the cache, which no request uses.
+	clear()
 }
 
 // New returns an engine with an empty cache.
@@ -39,6 +42,8 @@ func New(cfg Config) (*Engine, error) {
 	switch {
 	case cfg.Kind == SGLang:
 		e.sched = newSGLang(&e.cfg)
+	case cfg.Kind == LlamaCpp:
+		e.sched = newLlamaCpp(&e.cfg)
 	case cfg.Rules == Current:
 		e.sched = newVLLM(&e.cfg)
 	default:
@@ -61,8 +66,10 @@ func (e *Engine) Receive(r *Request) {
 	}
 	*r = Request{
 		ID: r.ID, Prompt: r.Prompt, MaxOutput: r.MaxOutput, Content: r.Content, WarmUp: r.WarmUp, Owner: r.Owner,
-		blocks: r.blocks[:0],
+		Priority: r.Priority, Fresh: r.Fresh, Slot: r.Slot,
+		blocks: r.blocks[:0], arrival: e.arrivals,
 	}
+	e.arrivals++
 	r.limit = r.MaxOutput
 	if e.cfg.Role == Prefill {
 		r.limit = min(r.limit, 1)
@@ -99,6 +106,16 @@ func (e *Engine) Drop(r *Request) {
 // Busy reports whether a pass would find anything to do, or to tell: blocks can
 // enter the cache when a request is dropped.
 func (e *Engine) Busy() bool { return e.count > 0 || e.sched.news() }
+
+// Clear empties the cache and reports whether it could: requests that wait or run
+// stand in the way. The next pass tells of it.
+func (e *Engine) Clear() bool {
+	if e.count > 0 {
+		return false
+	}
+	e.sched.clear()
+	return true
+}
 
 // Requests returns how many requests the engine has.
 func (e *Engine) Requests() int { return e.count }

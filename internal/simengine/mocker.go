@@ -19,6 +19,7 @@ func newMocker(cfg *Config) *mocker {
 
 func (m *mocker) step(p *Pass) {
 	budget := m.cfg.MaxBatchedTokens
+	m.announce(p)
 	m.advance(p, &budget)
 	if p.Preempted == 0 {
 		m.admit(p, &budget)

@@ -22,10 +22,20 @@ type Pass struct {
 	// Events are the changes of the cache, in order, of every copy of a block. Their
 	// blocks are overwritten by the next Step, too.
 	Events []kv.Event
+	// Origins has an entry for each of Events: what the blocks stored are blocks of.
+	Origins []Origin
 	// Batch is the work, as Timing saw it.
 	Batch Batch
 
 	blocks []kv.Block // behind Events
+}
+
+// Origin is where the blocks of an event come from: they are blocks First, First+1
+// and so on of Content. It is zero for an event that stores none. Where requests
+// share what was stored, it is one of theirs.
+type Origin struct {
+	Content Content
+	First   int
 }
 
 // Output is what a pass did for a request.
@@ -55,14 +65,15 @@ func (p *Pass) reset() {
 		Admissions: p.Admissions[:0],
 		Rejected:   p.Rejected[:0],
 		Events:     p.Events[:0],
+		Origins:    p.Origins[:0],
 		blocks:     p.blocks[:0],
 	}
 }
 
 // stored records blocks that entered the cache behind parent, which is nil at the
 // start of a prompt. Blocks that follow those stored last make one event with
-// them.
-func (p *Pass) stored(parent *kv.Block, blocks ...kv.Block) {
+// them: what they are blocks of has those before them, too.
+func (p *Pass) stored(from Origin, parent *kv.Block, blocks ...kv.Block) {
 	p.blocks = append(p.blocks, blocks...)
 	end := len(p.blocks)
 	if n := len(p.Events); n > 0 && parent != nil {
@@ -70,6 +81,7 @@ func (p *Pass) stored(parent *kv.Block, blocks ...kv.Block) {
 		ev := &p.Events[n-1]
 		if ev.Kind == kv.Stored && ev.Blocks[len(ev.Blocks)-1].ID == parent.ID {
 			ev.Blocks = p.blocks[end-len(blocks)-len(ev.Blocks) : end : end]
+			p.Origins[n-1].Content = from.Content
 			return
 		}
 	}
@@ -78,6 +90,7 @@ func (p *Pass) stored(parent *kv.Block, blocks ...kv.Block) {
 		ev.Parent, ev.HasParent = parent.ID, true
 	}
 	p.Events = append(p.Events, ev)
+	p.Origins = append(p.Origins, from)
 }
 
 // removed records a block that left the cache.
@@ -85,4 +98,11 @@ func (p *Pass) removed(id kv.BlockID) {
 	at := len(p.blocks)
 	p.blocks = append(p.blocks, kv.Block{ID: id})
 	p.Events = append(p.Events, kv.Event{Kind: kv.Removed, Counted: true, Blocks: p.blocks[at : at+1 : at+1]})
+	p.Origins = append(p.Origins, Origin{})
+}
+
+// cleared records that the cache was emptied.
+func (p *Pass) cleared() {
+	p.Events = append(p.Events, kv.Event{Kind: kv.Cleared})
+	p.Origins = append(p.Origins, Origin{})
 }

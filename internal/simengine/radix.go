@@ -172,7 +172,7 @@ func (t *radix) grow(p *Pass, c Content, n *radixNode, at, end int) *radixNode {
 	if n != t.root {
 		parent = &kv.Block{ID: n.ids[len(n.ids)-1]}
 	}
-	p.stored(parent, t.added...)
+	p.stored(Origin{Content: c, First: at}, parent, t.added...)
 	return leaf
 }
 

@@ -31,6 +31,13 @@ type Request struct {
 	// request waits, computes after them, and gives its blocks and its place up
 	// when one of them has none.
 	WarmUp bool
+	// Priority is how urgent it is, more being more urgent. It counts with
+	// [Config.Priority] only.
+	Priority int64
+	// Fresh has LlamaCpp compute all of the prompt, whatever a slot holds of it, and
+	// Slot is the slot that it must run in, counted from 1; 0 for any.
+	Fresh bool
+	Slot  int
 	// Owner is for the caller.
 	Owner any
 
@@ -41,6 +48,7 @@ type Request struct {
 	admitted  bool
 	cached    int // at first admission
 	blocks    []int32
+	arrival   uint64 // its number among all that came
 	vllm      vllmState
 	sglang    sglangState
 }
@@ -61,6 +69,14 @@ func (r *Request) Generated() int { return r.generated }
 // Cached returns how many prompt tokens were found in the cache when the request
 // was first admitted; 0 before.
 func (r *Request) Cached() int { return r.cached }
+
+// before reports whether r is to be admitted before o by priority.
+func (r *Request) before(o *Request) bool {
+	if r.Priority != o.Priority {
+		return r.Priority > o.Priority
+	}
+	return r.arrival < o.arrival
+}
 
 // length returns the tokens of prompt and answer so far.
 func (r *Request) length() int { return r.Prompt + r.generated }

@@ -150,7 +150,11 @@ func newSGLang(cfg *Config) scheduler {
 }
 
 func (s *sglang) receive(r *Request) {
-	s.line(r).push(r)
+	if s.cfg.Priority && !r.WarmUp {
+		s.waiting.insert(r)
+	} else {
+		s.line(r).push(r)
+	}
 	s.moved = true
 }
 
@@ -168,6 +172,17 @@ func (s *sglang) drop(r *Request) {
 
 // news implements scheduler: a request that is dropped leaves its answer's pages.
 func (s *sglang) news() bool { return len(s.late.Events) > 0 }
+
+func (s *sglang) clear() {
+	silent := s.tree.silent
+	s.tree = newRadix(silent)
+	s.free = s.cfg.Blocks
+	s.moved = true
+	if !silent && !s.cfg.NoPrefixCaching {
+		s.late.reset()
+		s.late.cleared()
+	}
+}
 
 func (s *sglang) load() Load {
 	return Load{
@@ -204,10 +219,12 @@ func (s *sglang) step(p *Pass) {
 func (s *sglang) announce(p *Pass) {
 	for i := range s.late.Events {
 		ev := &s.late.Events[i]
-		if ev.HasParent {
-			p.stored(&kv.Block{ID: ev.Parent}, ev.Blocks...)
+		if ev.Kind == kv.Cleared {
+			p.cleared()
+		} else if ev.HasParent {
+			p.stored(s.late.Origins[i], &kv.Block{ID: ev.Parent}, ev.Blocks...)
 		} else {
-			p.stored(nil, ev.Blocks...)
+			p.stored(s.late.Origins[i], nil, ev.Blocks...)
 		}
 	}
 	s.late.reset()
@@ -297,7 +314,11 @@ func (s *sglang) retract(p *Pass, r *Request) {
 	s.publish(p, r)
 	s.release(r)
 	r.state = preempted
-	l.pushFront(r)
+	if s.cfg.Priority && !r.WarmUp {
+		l.insert(r)
+	} else {
+		l.pushFront(r)
+	}
 	s.moved = true
 	p.Preempted++
 }

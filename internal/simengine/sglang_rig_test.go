@@ -131,6 +131,7 @@ func (g *sglRig) end(r *Request) {
 
 func (g *sglRig) check(p *Pass) {
 	g.Helper()
+	checkOrigins(g, p)
 	g.held.apply(g, p.Events)
 	if !g.s.tree.silent {
 		held := maps.Clone(g.held)

@@ -33,6 +33,8 @@ type blockScheduler struct {
 	// need not be looked at again.
 	short       *Request
 	deficit, at int
+	// emptied says that the cache was emptied since the last pass.
+	emptied bool
 }
 
 func newBlockScheduler(cfg *Config) blockScheduler {
@@ -44,9 +46,12 @@ func newBlockScheduler(cfg *Config) blockScheduler {
 }
 
 func (s *blockScheduler) receive(r *Request) {
-	if r.WarmUp {
+	switch {
+	case r.WarmUp:
 		s.warm.push(r)
-	} else {
+	case s.cfg.Priority:
+		s.waiting.insert(r)
+	default:
 		s.waiting.push(r)
 	}
 }
@@ -73,8 +78,22 @@ func (s *blockScheduler) stop(i int) {
 	s.running = slices.Delete(s.running, i, i+1)
 }
 
-// news implements scheduler: nothing changes between two passes but what is used.
-func (s *blockScheduler) news() bool { return false }
+// news implements scheduler: between two passes the cache changes only when it is
+// emptied.
+func (s *blockScheduler) news() bool { return s.emptied }
+
+func (s *blockScheduler) clear() {
+	s.emptied = !s.cache.silent
+	s.cache = newCache(s.cfg.Blocks, s.cache.silent)
+}
+
+// announce tells that the cache was emptied, if it was.
+func (s *blockScheduler) announce(p *Pass) {
+	if s.emptied {
+		s.emptied = false
+		p.cleared()
+	}
+}
 
 func (s *blockScheduler) load() Load {
 	return Load{
@@ -183,7 +202,16 @@ func (s *blockScheduler) victim() int {
 			}
 		}
 	}
-	if s.cfg.Victim == Oldest {
+	switch {
+	case s.cfg.Priority:
+		least := 0
+		for i, r := range s.running {
+			if s.running[least].before(r) {
+				least = i
+			}
+		}
+		return least
+	case s.cfg.Victim == Oldest:
 		return 0
 	}
 	return len(s.running) - 1
@@ -197,9 +225,12 @@ func (s *blockScheduler) preempt(p *Pass, i int) (used int) {
 	used = s.unbook(p, r)
 	s.release(r)
 	r.state = preempted
-	if r.WarmUp {
+	switch {
+	case r.WarmUp:
 		s.warm.pushFront(r)
-	} else {
+	case s.cfg.Priority:
+		s.waiting.insert(r)
+	default:
 		s.waiting.pushFront(r)
 	}
 	p.Preempted++
@@ -219,12 +250,13 @@ func (s *blockScheduler) stored(p *Pass, r *Request, i int, bl kv.Block) {
 	if s.cache.silent {
 		return
 	}
+	from := Origin{Content: r.Content, First: i}
 	if i == 0 {
-		p.stored(nil, bl)
+		p.stored(from, nil, bl)
 		return
 	}
 	parent := r.Content.Block(i - 1)
-	p.stored(&parent, bl)
+	p.stored(from, &parent, bl)
 }
 
 // vllm is the scheduler of vLLM: running requests come first, each pass computes
@@ -242,6 +274,7 @@ func newVLLM(cfg *Config) *vllm { return &vllm{newBlockScheduler(cfg)} }
 // nothing is in use.
 func (v *vllm) step(p *Pass) {
 	budget := v.cfg.MaxBatchedTokens
+	v.announce(p)
 	v.advance(p, &budget, false)
 	if p.Preempted == 0 {
 		v.admit(p, &budget, &v.waiting)

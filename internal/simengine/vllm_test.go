@@ -564,7 +564,7 @@ func TestConfigErrors(t *testing.T) {
 		cfg  Config
 		want string
 	}{
-		{Config{Kind: "tgi"}, `simengine: kind: expected one of ["vllm" "sglang"], got "tgi"`},
+		{Config{Kind: "tgi"}, `simengine: kind: expected one of ["vllm" "sglang" "llamacpp"], got "tgi"`},
 		{Config{Rules: "x"}, `simengine: rules: expected one of ["current" "mocker" "mocker-gated"], got "x"`},
 		{Config{Role: "x"}, `simengine: role: expected one of ["aggregated" "prefill" "decode"], got "x"`},
 		{Config{Victim: "x"}, `simengine: victim: expected one of ["lifo" "fifo"], got "x"`},

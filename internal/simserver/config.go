@@ -25,8 +25,21 @@ type Config struct {
 	Seed uint64
 	// Vocabulary is what its tokens are; default [Qwen3].
 	Vocabulary Vocabulary
-	// Kind is the engine whose metrics and scheduler it has; default
-	// [simengine.VLLM].
+	// Dress is the engine that it looks like; default [Plain].
+	Dress Dress
+	// DevMode has a dressed vLLM answer the routes of its development mode.
+	DevMode bool
+	// PriorityScheduling has the engine go by the priorities of requests: a dressed
+	// one by what its requests say, in its own way. It needs Engine.
+	PriorityScheduling bool
+	// Slots is how many requests a dressed llama.cpp runs at a time, each with
+	// ContextLength tokens to itself; default 4. It has blocks of one token, as many
+	// as that takes.
+	Slots int
+	// Faults are what goes wrong from the start, see [Server.Fault].
+	Faults []Fault
+	// Kind is the engine whose metrics and scheduler it has, vLLM or SGLang; default
+	// that of Dress, or [simengine.VLLM].
 	Kind simengine.Kind
 	// Engine is the model that says when tokens come and what the KV cache
 	// holds, one per rank. Its Kind, Blocks, BlockSize, MaxBatchedTokens (and
@@ -56,6 +69,9 @@ type Config struct {
 	// in the order of each rank; different ranks may call it at the same time.
 	// The batch is the receiver's. It must not call the server.
 	Events func(*kv.Batch)
+	// Publish has the changes of the caches published besides, as the engine that is
+	// simulated does; nil for not at all. It needs Engine.
+	Publish *PublishConfig
 	// EarlyEvents publishes what a pass changes when it begins, as older mock
 	// engines do, and not at its end, before the tokens.
 	EarlyEvents bool
@@ -89,10 +105,13 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Model == "" {
 		c.Model = "stator-sim"
 	}
-	switch c.Kind {
-	case "":
+	if err := c.dressed(); err != nil {
+		return c, err
+	}
+	switch {
+	case c.Kind == "":
 		c.Kind = simengine.VLLM
-	case simengine.VLLM, simengine.SGLang:
+	case c.Kind == simengine.VLLM, c.Kind == simengine.SGLang, c.Dress == DressLlamaCpp:
 	default:
 		return c, fmt.Errorf("simserver: kind: expected %s or %s, got %q", simengine.VLLM, simengine.SGLang, c.Kind)
 	}
@@ -115,7 +134,7 @@ func (c Config) withDefaults() (Config, error) {
 		value          *int
 		def, low, high int
 	}{
-		{"context length", &c.ContextLength, 32768, 2, MaxTokens},
+		{"context length", &c.ContextLength, defaultContext, 2, MaxTokens},
 		{"block size", &c.BlockSize, 16, 1, MaxBlockSize},
 		{"total blocks", &c.TotalBlocks, 16384, 1, MaxBlocks},
 		{"max batched tokens", &c.MaxBatchedTokens, 8192, 1, MaxTokens},
@@ -139,6 +158,13 @@ func (c Config) withDefaults() (Config, error) {
 			return c, fmt.Errorf("simserver: engine: max seqs: expected at most %d, got %d", MaxSeqs, n)
 		}
 	}
+	if c.Publish != nil {
+		p, err := c.Publish.withDefaults(&c)
+		if err != nil {
+			return c, err
+		}
+		c.Publish = &p
+	}
 	if c.TTFT < 0 {
 		return c, fmt.Errorf("simserver: time to first token: expected no negative duration, got %v", c.TTFT)
 	}
@@ -148,6 +174,8 @@ func (c Config) withDefaults() (Config, error) {
 	switch {
 	case c.Engine == nil && c.Clock != nil:
 		return c, errors.New("simserver: clock: expected an engine model with virtual time")
+	case c.Engine == nil && c.PriorityScheduling:
+		return c, errors.New("simserver: priority scheduling: expected an engine model with it")
 	case c.Engine != nil && (c.TTFT != 0 || c.ITL != 0):
 		return c, errors.New("simserver: time to first token, inter-token latency: expected none with an engine model, which has its own")
 	}
@@ -170,6 +198,10 @@ func (c *Config) model() (simengine.Config, error) {
 	if c.Kind == simengine.SGLang {
 		e.SGLang.ChunkedPrefillSize = c.chunk()
 	}
+	if c.Dress == DressLlamaCpp {
+		e.MaxSeqs = c.Slots
+	}
+	e.Priority = c.PriorityScheduling
 	e.MaxModelLen = c.ContextLength
 	e.Seed = c.Seed
 	return e, nil

@@ -1,4 +1,5 @@
-// Package simserver is a simulated engine behind the HTTP face of vLLM or SGLang.
+// Package simserver is a simulated engine behind HTTP, plain or in the dress of a real
+// one: vLLM, SGLang, llama.cpp or TensorRT-LLM.
 //
 // A [Server] answers the OpenAI routes with made-up English text, streamed token
 // by token, and the routes by which a router gets to know an engine: models,
@@ -8,8 +9,15 @@
 // answers the tokens that the tokenizer would make of their text, so that a chat that
 // goes on begins with the tokens of its turns before.
 //
-// Dressed as SGLang it has SGLang's scheduler, metrics, health and server info; the
-// OpenAI routes, their errors and the rank header are vLLM's in either dress.
+// A plain server says that it is a simulated engine. Of the kind SGLang it has SGLang's
+// scheduler, metrics and server info; the OpenAI routes, their errors and the rank
+// header are vLLM's in either kind. With a [Dress] it cannot be told from that engine by
+// its routes, what it says about itself, its errors, the shape of its answers, when it
+// notices that a client has gone, and, with [PublishConfig], its events.
+//
+// A [Fault] makes something go wrong on demand, from the start, by [Server.Fault] or by
+// the route /sim/fault, always in the same way. [Server.Restart] has the engine die and
+// begin anew in the same place.
 //
 // The text is a pure function of the seed and the tokens before it. Two servers
 // with the same seed and vocabulary give the same answer, and one that is handed a

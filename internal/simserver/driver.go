@@ -3,6 +3,7 @@ package simserver
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/stator-ai/stator/internal/kv"
@@ -29,8 +30,14 @@ type rank struct {
 	driven bool            // a goroutine drives it
 	stats  stats
 	late   lateness // of tokens on the wall clock
+	// iterations are what TensorRT-LLM tells of the latest passes, each once.
+	iterations [][]byte
+	passes     uint64
+	waiting    atomic.Int64 // sequences, at the end of the latest pass
+	unstarted  int          // prompt tokens of those that never ran
 
-	batches uint64 // published so far; only for who drives it
+	events  rankEvents // as the engine publishes them; nil for not at all
+	batches uint64     // published so far; only for who drives it
 }
 
 func newRank(s *Server, index int) *rank {
@@ -70,6 +77,15 @@ func (r *rank) queue(j *job) {
 	}
 	for i := range j.sequences {
 		r.inbox = slices.Insert(r.inbox, at+i, &j.sequences[i])
+		r.unstarted += j.sequences[i].request.Prompt
+	}
+}
+
+// started notes that a sequence runs, or never will.
+func (r *rank) started(s *sequence) {
+	if !s.started {
+		s.started = true
+		r.unstarted -= s.request.Prompt
 	}
 }
 
@@ -88,6 +104,7 @@ func (r *rank) withdraw(j *job) {
 			continue
 		}
 		s.done = true
+		r.started(s)
 		r.stats.finished[endAbort]++
 		if at := slices.Index(r.inbox, s); at >= 0 {
 			r.inbox = slices.Delete(r.inbox, at, at+1)
@@ -181,14 +198,18 @@ func (r *rank) finish(at time.Duration) {
 	p := r.pass
 	r.pass = nil
 	r.stats.pass(p)
+	r.passes++
 	r.late.note(at, at-r.end)
 	for _, a := range p.Admissions {
-		if s := a.Request.Owner.(*sequence); !a.Again && !s.done {
+		s := a.Request.Owner.(*sequence)
+		r.started(s)
+		if !a.Again && !s.done {
 			r.stats.admitted(s, a.Cached, r.start)
 		}
 	}
 	for _, rejected := range p.Rejected {
 		s := rejected.Owner.(*sequence)
+		r.started(s)
 		if s.done {
 			continue
 		}
@@ -207,16 +228,22 @@ func (r *rank) finish(at time.Duration) {
 			}
 		}
 	}
+	if r.server.cfg.Dress == DressTRTLLM {
+		r.iterated(p)
+	}
 }
 
 // publish hands out the changes of the cache.
 func (r *rank) publish(p *simengine.Pass) {
+	if r.events != nil {
+		r.events.publish(p)
+	}
 	if r.server.cfg.Events == nil || len(p.Events) == 0 {
 		return
 	}
 	b := &kv.Batch{
 		Source: kv.Source{Worker: r.server.cfg.Worker, Rank: uint32(r.index)},
-		Epoch:  r.server.cfg.Epoch,
+		Epoch:  r.server.cfg.Epoch + r.server.life.now.Load().number,
 		Seq:    r.batches,
 		Events: slices.Clone(p.Events),
 	}

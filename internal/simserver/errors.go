@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/stator-ai/stator/internal/openai"
 )
@@ -13,6 +14,10 @@ type apiError struct {
 	status  int
 	message string
 	param   string // the field at fault, if one is
+	// tokens and context are set where a prompt of so many is too long for that
+	// context.
+	tokens, context int
+	route           bool // there is no such route, or not with that method
 }
 
 func (e *apiError) Error() string { return e.message }
@@ -67,4 +72,20 @@ func writeJSON(w http.ResponseWriter, status int, body []byte) {
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
 	w.Write(body) // a client that went away is no concern of ours
+}
+
+// detail returns what FastAPI, on which most engines are built, answers about routes
+// that it does not have; empty for other errors.
+func detail(e *apiError) string {
+	if !e.route {
+		return ""
+	}
+	return `{"detail":"` + http.StatusText(e.status) + `"}`
+}
+
+// appendModelCard appends the beginning of a model's entry, made when it is asked for.
+func appendModelCard(b []byte, name, owner string) []byte {
+	b = append(b, `{"id":`...)
+	b = openai.AppendString(b, name)
+	return fmt.Appendf(b, `,"object":"model","created":%d,"owned_by":"%s"`, time.Now().Unix(), owner)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/stator-ai/stator/internal/openai"
@@ -19,18 +20,31 @@ var errClosed = errors.New("the engine is shut down")
 // generate answers a chat or completion request.
 func (s *Server) generate(w http.ResponseWriter, r *http.Request, chat bool) {
 	arrived := time.Now()
+	fault, over := s.strike(w)
+	if over {
+		return
+	}
 	sc := newScratch()
 	defer sc.free()
 	if bad := s.parseRequest(sc, w, r, chat); bad != nil {
-		writeError(w, bad)
+		s.fail(w, bad)
 		return
 	}
 	sc.parsed()
 	a, req := &sc.answer, &sc.req
 	a.init(s, req, w, arrived)
+	ctx := r.Context()
+	a.fault, a.gone = fault, ctx.Done()
+	if s.cfg.Dress != Plain {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
+		aborted := make(chan struct{})
+		a.aborted, a.abort = aborted, sync.OnceFunc(func() { close(aborted); cancel() })
+	}
 	rank := s.begin(req.rank, a)
 	if rank == nil {
-		writeError(w, &apiError{status: http.StatusServiceUnavailable, message: errClosed.Error()})
+		s.fail(w, &apiError{status: http.StatusServiceUnavailable, message: errClosed.Error()})
 		return
 	}
 	defer s.end(rank, a)
@@ -44,15 +58,57 @@ func (s *Server) generate(w http.ResponseWriter, r *http.Request, chat bool) {
 		rank.submit(a.job)
 		defer a.job.rank.withdraw(a.job)
 		a.tempo = a.job
-		a.usage.HasCached = true
 	}
+	a.usage.HasCached = s.tellsCached()
 	for i := range a.choices {
 		a.choices[i].open()
 	}
+	if fault.Kind != "" && fault.After == 0 && fault.Kind != FaultGarble && !a.spoilWhole(w) {
+		return
+	}
 	if req.stream {
-		a.stream(r.Context(), w)
+		a.stream(ctx, w)
 	} else {
-		a.unary(r.Context(), w)
+		a.unary(ctx, w)
+	}
+	if r.Context().Err() != nil && a.job != nil && !a.complete {
+		a.linger()
+	}
+}
+
+// tellsCached reports whether the usage of an answer says how much was cached.
+func (s *Server) tellsCached() bool {
+	if _, off := s.faults.on(FaultNoCached); off {
+		return false
+	}
+	return s.cfg.Engine != nil || s.face.traits().alwaysCached
+}
+
+// linger goes on with a request whose client has gone, until the engine would notice.
+func (a *answer) linger() {
+	t := a.server.face.traits()
+	notice := t.noticeUnary
+	if a.req.stream {
+		notice = t.noticeStream
+	}
+	if notice == 0 {
+		return
+	}
+	timer := time.NewTimer(notice)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+			return
+		case <-a.server.life.Done():
+			return
+		case <-a.aborted:
+			return
+		case <-a.job.bell:
+			if t.nextToken || a.job.over() {
+				return
+			}
+		}
 	}
 }
 
@@ -66,7 +122,12 @@ type answer struct {
 	job      *job  // the tempo with one, else nil
 	choices  []choice
 	usage    openai.Usage
-	complete bool         // every token was written
+	complete bool            // every token was written
+	fault    Fault           // that is to strike it; none if its kind is empty
+	events   int             // sent
+	gone     <-chan struct{} // closed when the client has gone
+	aborted  <-chan struct{} // closed by abort; nil, like that, where nobody can
+	abort    func()
 	chunk    openai.Chunk // of the stream, reused
 	one      [1]openai.Choice
 	id       [1]uint32
@@ -116,7 +177,7 @@ func (a *answer) stream(ctx context.Context, w http.ResponseWriter) {
 		a.out.Flush() // the request is accepted; there is time to say so
 	}
 	for live := len(a.choices); live > 0; {
-		if err := a.tempo.more(ctx); err != nil {
+		if err := a.await(ctx, w); err != nil {
 			a.breakOff(w, err)
 			return
 		}
@@ -134,7 +195,7 @@ func (a *answer) stream(ctx context.Context, w http.ResponseWriter) {
 				}
 				a.count(c)
 				a.tokenChunk(c)
-				if !a.send(w, live == 0 && !a.req.includeUsage) {
+				if !a.put(w, live == 0) {
 					return
 				}
 			}
@@ -147,18 +208,60 @@ func (a *answer) stream(ctx context.Context, w http.ResponseWriter) {
 		}
 	}
 	a.complete = true
+	a.finish(w)
+}
+
+// put sends what the chunk holds, which is of the last token of all or not.
+func (a *answer) put(w http.ResponseWriter, last bool) bool {
+	if a.server.cfg.Dress != Plain {
+		return a.putDressed(w, last)
+	}
+	return a.send(w, last && !a.req.includeUsage)
+}
+
+// finish sends what comes after the last token.
+func (a *answer) finish(w http.ResponseWriter) {
 	if a.req.includeUsage {
-		a.chunk.Choices, a.chunk.Usage = nil, &a.usage
-		if !a.send(w, true /* last */) || a.out.Flush() != nil {
+		a.chunk.Choices, a.chunk.Usage, a.chunk.PromptTokenIDs = nil, &a.usage, nil
+		if !a.putUsage(w) || a.out.Flush() != nil {
 			return
 		}
 	}
 	w.Write(openai.Done) // goes out when the handler returns
 }
 
+// putUsage sends the chunk as that of the usage, with which a stream ends.
+func (a *answer) putUsage(w http.ResponseWriter) bool {
+	if a.server.cfg.Dress != Plain {
+		return a.putDressedUsage(w)
+	}
+	return a.send(w, true /* last */)
+}
+
+// await waits for more tokens. Engines that do so show meanwhile that they are alive.
+func (a *answer) await(ctx context.Context, w http.ResponseWriter) error {
+	ping := a.server.face.traits().ping
+	if ping == 0 {
+		return a.tempo.more(ctx)
+	}
+	for {
+		short, cancel := context.WithTimeout(ctx, ping)
+		err := a.tempo.more(short)
+		cancel()
+		if err == nil || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
+			return err
+		}
+		if _, err := w.Write(comment); err != nil {
+			return err
+		}
+		a.out.Flush()
+	}
+}
+
 var (
 	eventStream = []string{"text/event-stream; charset=utf-8"}
 	noCache     = []string{"no-cache"}
+	comment     = []byte(":\n\n")
 )
 
 // breakOff ends a stream whose tokens do not come.
@@ -167,9 +270,9 @@ func (a *answer) breakOff(w http.ResponseWriter, err error) {
 	case errors.Is(err, errClosed):
 		panic(http.ErrAbortHandler)
 	case errors.Is(err, errRejected):
-		a.json = appendError(a.json[:0], a.server.tooLarge(int(a.usage.Prompt)))
-		w.Write(openai.AppendData(a.event[:0], a.json))
-		w.Write(openai.Done)
+		a.failStream(w, a.server.tooLarge(int(a.usage.Prompt)))
+	case a.wasAborted():
+		a.putAborted(w)
 	}
 }
 
@@ -247,7 +350,17 @@ func (a *answer) send(w http.ResponseWriter, last bool) bool {
 	if last {
 		a.addTimes()
 	}
+	return a.emit(w)
+}
+
+// emit writes a.json as one event, unless a fault is due. It reports whether there are
+// to be more.
+func (a *answer) emit(w http.ResponseWriter) bool {
 	a.event = openai.AppendData(a.event[:0], a.json)
+	if a.fault.Kind != "" && a.events == a.fault.After && !a.spoil(w) {
+		return false
+	}
+	a.events++
 	_, err := w.Write(a.event)
 	return err == nil
 }
@@ -280,10 +393,18 @@ func (a *answer) unary(ctx context.Context, w http.ResponseWriter) {
 	}
 	if err := a.tempo.rest(ctx, longest); err != nil {
 		switch {
+		case errors.Is(err, errClosed) && !a.server.closed():
+			panic(http.ErrAbortHandler) // it is to begin anew, and this is lost
 		case errors.Is(err, errClosed):
-			writeError(w, &apiError{status: http.StatusServiceUnavailable, message: err.Error()})
+			a.server.fail(w, &apiError{status: http.StatusServiceUnavailable, message: err.Error()})
 		case errors.Is(err, errRejected):
-			writeError(w, a.server.tooLarge(int(a.usage.Prompt)))
+			a.server.fail(w, a.server.tooLarge(int(a.usage.Prompt)))
+		case a.wasAborted():
+			for i := range out {
+				out[i] = openai.Choice{Index: i, FinishReason: abortReason}
+			}
+			a.json = a.appendWhole(a.json, out)
+			writeJSON(w, http.StatusOK, a.json)
 		}
 		return
 	}
@@ -296,15 +417,21 @@ func (a *answer) unary(ctx context.Context, w http.ResponseWriter) {
 	}
 	a.complete = true
 	a.chunk.Choices, a.chunk.Usage = out, &a.usage
-	if a.req.chat {
-		if a.req.returnIDs {
-			a.chunk.PromptTokenIDs = a.req.prompts[0].ids
-		}
+	if a.req.chat && a.req.returnIDs {
+		a.chunk.PromptTokenIDs = a.req.prompts[0].ids
+	}
+	switch {
+	case a.server.cfg.Dress != Plain:
+		a.json = a.appendWhole(a.json, out)
+	case a.req.chat:
 		a.json = openai.AppendChat(a.json, &a.chunk)
-	} else {
+	default:
 		a.json = openai.AppendCompletion(a.json, &a.chunk)
 	}
 	a.addTimes()
+	if a.fault.Kind != "" && !a.spoilWhole(w) {
+		return
+	}
 	writeJSON(w, http.StatusOK, a.json)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/stator-ai/stator/internal/openai"
 	"github.com/stator-ai/stator/internal/tokenize"
@@ -12,23 +13,59 @@ import (
 // version is what the version route says. No release of vLLM is called that.
 const version = "0.0.0-sim"
 
-func (s *Server) serveHealth(w http.ResponseWriter, _ *http.Request) {
-	if s.life.Err() != nil {
+// serveHealth says whether the engine is alive: with a status, and nothing else.
+func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
+	if s.wait(r, s.face.traits().healthFor) && !s.ill(r) {
+		return
+	}
+	w.WriteHeader(http.StatusServiceUnavailable)
+}
+
+// servePing is serveHealth without what that takes the engine.
+func (s *Server) servePing(w http.ResponseWriter, r *http.Request) {
+	if s.ill(r) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
 }
 
+// wait waits for a while and reports whether client and engine are still there.
+func (s *Server) wait(r *http.Request, d time.Duration) bool {
+	if d <= 0 {
+		return true
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-r.Context().Done():
+	case <-s.life.Done():
+	}
+	return false
+}
+
+// ill reports whether the engine is not well, as late as it is to say so.
+func (s *Server) ill(r *http.Request) bool {
+	if f, slow := s.faults.on(FaultSlowHealth); slow && !s.wait(r, f.For) {
+		return true
+	}
+	_, dead := s.faults.on(FaultUnhealthy)
+	return dead || s.life.Err() != nil
+}
+
 func (s *Server) serveVersion(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, http.StatusOK, []byte(`{"version":"`+version+`"}`))
+	writeJSON(w, http.StatusOK, []byte(`{"version":"`+s.face.traits().version+`"}`))
 }
 
 // serveModels lists the model and its adapters, with what a router wants to know
 // about the engine under a key of its own.
 func (s *Server) serveModels(w http.ResponseWriter, _ *http.Request) {
 	b := append([]byte(nil), `{"object":"list","data":[`...)
-	b = s.appendCard(b, s.cfg.Model, "")
-	for _, name := range s.cfg.Adapters {
-		b = s.appendCard(append(b, ','), name, s.cfg.Model)
+	b = s.face.appendCard(b, s, s.cfg.Model, "")
+	if !s.face.traits().noCards {
+		for _, name := range s.cfg.Adapters {
+			b = s.face.appendCard(append(b, ','), s, name, s.cfg.Model)
+		}
 	}
 	writeJSON(w, http.StatusOK, append(b, "]}"...))
 }
@@ -37,7 +74,7 @@ func (s *Server) serveModels(w http.ResponseWriter, _ *http.Request) {
 func (s *Server) appendCard(b []byte, name, parent string) []byte {
 	b = append(b, `{"id":`...)
 	b = openai.AppendString(b, name)
-	b = fmt.Appendf(b, `,"object":"model","created":%d,"owned_by":"stator"`, s.created)
+	b = fmt.Appendf(b, `,"object":"model","created":%d,"owned_by":"stator"`, s.life.now.Load().began.Unix())
 	if parent != "" {
 		b = append(b, `,"root":`...)
 		b = openai.AppendString(b, name)
@@ -46,7 +83,7 @@ func (s *Server) appendCard(b []byte, name, parent string) []byte {
 	}
 	b = fmt.Appendf(b, `,"max_model_len":%d`, s.cfg.ContextLength)
 	b = fmt.Appendf(b, `,"stator":{"engine":"sim","tokenizer":"%s","block_size":%d,"total_kv_blocks":%d,"max_num_batched_tokens":%d,"ranks":%d`,
-		s.vocab.model.Fingerprint(), s.cfg.BlockSize, s.cfg.TotalBlocks, s.cfg.MaxBatchedTokens, s.cfg.Ranks)
+		s.vocab.model.Fingerprint(), s.blockSize(), s.cfg.TotalBlocks, s.cfg.MaxBatchedTokens, s.cfg.Ranks)
 	if s.cfg.Worker != 0 {
 		b = fmt.Appendf(b, `,"worker":%d`, s.cfg.Worker)
 	}
@@ -58,7 +95,7 @@ func (s *Server) serveServerInfo(w http.ResponseWriter, _ *http.Request) {
 	b := append([]byte(nil), `{"served_model_name":`...)
 	b = openai.AppendString(b, s.cfg.Model)
 	b = fmt.Appendf(b, `,"version":"%s","context_length":%d,"page_size":%d,"max_total_num_tokens":%d,"chunked_prefill_size":%d,"dp_size":%d}`,
-		version, s.cfg.ContextLength, s.cfg.BlockSize, s.cfg.TotalBlocks*s.cfg.BlockSize, s.cfg.chunk(), s.cfg.Ranks)
+		version, s.cfg.ContextLength, s.blockSize(), s.cfg.TotalBlocks*s.cfg.BlockSize, s.cfg.chunk(), s.cfg.Ranks)
 	writeJSON(w, http.StatusOK, b)
 }
 
@@ -68,13 +105,13 @@ func (s *Server) serveTokenize(w http.ResponseWriter, r *http.Request) {
 	sc := newScratch()
 	defer sc.free()
 	if bad := sc.read(w, r); bad != nil {
-		writeError(w, bad)
+		s.fail(w, bad)
 		return
 	}
 	f := &sc.fields
 	ids, bad := s.tokenizeIDs(r.Context(), sc)
 	if bad != nil {
-		writeError(w, bad)
+		s.fail(w, bad)
 		return
 	}
 	b := fmt.Appendf(nil, `{"count":%d,"max_model_len":%d,"tokens":`, len(ids), s.cfg.ContextLength)
@@ -95,7 +132,7 @@ func (s *Server) serveTokenize(w http.ResponseWriter, r *http.Request) {
 		b = append(b, "null"...)
 	}
 	if f.err != nil {
-		writeError(w, f.err)
+		s.fail(w, f.err)
 		return
 	}
 	writeJSON(w, http.StatusOK, append(b, '}'))
@@ -139,17 +176,17 @@ func (s *Server) serveDetokenize(w http.ResponseWriter, r *http.Request) {
 		_, _, bad = s.checkModel(f)
 	}
 	if bad != nil {
-		writeError(w, bad)
+		s.fail(w, bad)
 		return
 	}
 	var ids []uint32
 	if v := f.Get("tokens"); len(v) != 2 { // not []
 		if ids, bad = s.tokenIDs("tokens", v); bad != nil {
-			writeError(w, bad)
+			s.fail(w, bad)
 			return
 		}
 	}
-	b := append([]byte(nil), `{"prompt":`...)
+	b := append([]byte(nil), `{"`+s.face.traits().detokenized+`":`...)
 	b = openai.AppendString(b, s.vocab.tokens.DecodeText(nil, ids, false /* skipSpecial */))
 	writeJSON(w, http.StatusOK, append(b, '}'))
 }

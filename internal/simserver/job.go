@@ -3,6 +3,7 @@ package simserver
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -44,8 +45,9 @@ type sequence struct {
 	cached  int          // prompt tokens found in the cache; set before a token is due
 
 	// Guarded by the rank's mutex.
-	done bool          // or taken back
-	last time.Duration // when its latest token came
+	started bool          // it has run, or never will
+	done    bool          // or taken back
+	last    time.Duration // when its latest token came
 }
 
 // newJob returns the job of an answer of which nothing has been written yet. It
@@ -67,12 +69,19 @@ func newJob(r *rank, req *request, choices []choice) *job {
 		if i%req.n == 0 {
 			prompt = kv.ExtendBlocks(c.prompt.blocks, seed, c.prompt.ids, cfg.BlockSize)
 		}
-		var answer blockWriter
+		answer := blockWriter{keep: cfg.Publish != nil}
 		answer.follow(seed, cfg.BlockSize, c.prompt.ids, prompt)
 		s.job = j
 		s.tokens, s.ending = c.rehearse(&answer)
-		s.request = simengine.Request{Prompt: len(c.prompt.ids), MaxOutput: s.tokens, Content: &s.content, Owner: s}
+		s.request = simengine.Request{Prompt: len(c.prompt.ids), MaxOutput: s.tokens, Content: &s.content, Owner: s,
+			Priority: req.priority, Fresh: req.fresh, Slot: req.slot}
 		s.content = contents{prompt: prompt, answer: answer.out}
+		if cfg.Publish != nil {
+			s.content.wording = &wording{
+				prompt: c.prompt.ids, answer: answer.ids,
+				adapter: slices.Index(cfg.Adapters, req.adapter) + 1, lora: req.adapter, salt: req.salt,
+			}
+		}
 	}
 	return j
 }
@@ -138,6 +147,16 @@ func (j *job) rest(ctx context.Context, _ int) error {
 	return nil
 }
 
+// over reports whether all tokens have come.
+func (j *job) over() bool {
+	for i := range j.sequences {
+		if s := &j.sequences[i]; s.due.Load() < int64(s.tokens) {
+			return false
+		}
+	}
+	return true
+}
+
 // sent notes how late the tokens are that are being sent.
 func (j *job) sent() {
 	s := j.rank.server
@@ -154,6 +173,7 @@ func (j *job) due(i int) int { return int(j.sequences[i].due.Load()) }
 // share, and those that the answer completes.
 type contents struct {
 	prompt, answer []kv.Block
+	wording        *wording // nil where nobody wants to know
 }
 
 // Block implements [simengine.Content].
@@ -172,11 +192,13 @@ type blockWriter struct {
 	out   []kv.Block
 	last  kv.BlockID
 	chain bool // there is a block before
+	keep  bool // the tokens are to be kept
+	ids   []uint32
 }
 
 // follow starts after a prompt whose full blocks are given.
 func (b *blockWriter) follow(seed uint64, size int, prompt []uint32, full []kv.Block) {
-	*b = blockWriter{seed: seed, size: size, tail: make([]uint32, 0, size)}
+	*b = blockWriter{seed: seed, size: size, tail: make([]uint32, 0, size), keep: b.keep}
 	if n := len(full); n > 0 {
 		b.last, b.chain = full[n-1].ID, true
 	}
@@ -186,6 +208,9 @@ func (b *blockWriter) follow(seed uint64, size int, prompt []uint32, full []kv.B
 // push takes one more token.
 func (b *blockWriter) push(id uint32) {
 	b.tail = append(b.tail, id)
+	if b.keep {
+		b.ids = append(b.ids, id)
+	}
 	if len(b.tail) < b.size {
 		return
 	}

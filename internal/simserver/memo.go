@@ -23,6 +23,7 @@ type memo struct {
 
 type remembered struct {
 	body    string
+	dress   Dress // which decides what the body means
 	hashing tokenize.Hashing
 	prompt  prompt
 }
@@ -34,21 +35,21 @@ func (m *memo) slot(body []byte) *atomic.Pointer[remembered] {
 }
 
 // get returns the prompt of a body that was put.
-func (m *memo) get(body []byte, h tokenize.Hashing) (prompt, bool) {
+func (m *memo) get(body []byte, d Dress, h tokenize.Hashing) (prompt, bool) {
 	if len(body) > maxMemo {
 		return prompt{}, false
 	}
-	if r := m.slot(body).Load(); r != nil && r.hashing == h && r.body == string(body) {
+	if r := m.slot(body).Load(); r != nil && r.dress == d && r.hashing == h && r.body == string(body) {
 		return r.prompt, true
 	}
 	return prompt{}, false
 }
 
 // put remembers a prompt, which must not be changed after that.
-func (m *memo) put(body []byte, h tokenize.Hashing, p prompt) {
+func (m *memo) put(body []byte, d Dress, h tokenize.Hashing, p prompt) {
 	if len(body) > maxMemo {
 		return
 	}
 	p.ids, p.blocks = slices.Clip(p.ids), slices.Clip(p.blocks)
-	m.slot(body).Store(&remembered{string(body), h, p})
+	m.slot(body).Store(&remembered{string(body), d, h, p})
 }

@@ -21,7 +21,7 @@ func TestMemo(t *testing.T) {
 				k := i % 700
 				body := fmt.Appendf(nil, "body %d", k)
 				h := tokenize.Hashing{Seed: uint64(k % 2), Size: 16}
-				if p, ok := m.get(body, h); ok {
+				if p, ok := m.get(body, Plain, h); ok {
 					found++
 					if !slices.Equal(p.ids, []uint32{uint32(k)}) {
 						t.Errorf("body %d has the prompt %d", k, p.ids)
@@ -30,10 +30,10 @@ func TestMemo(t *testing.T) {
 						t.Error("room for others to write into")
 					}
 				}
-				if _, ok := m.get(body, tokenize.Hashing{Seed: 9}); ok {
+				if _, ok := m.get(body, Plain, tokenize.Hashing{Seed: 9}); ok {
 					t.Error("found under another hashing")
 				}
-				m.put(body, h, prompt{ids: append(make([]uint32, 0, 4), uint32(k))})
+				m.put(body, Plain, h, prompt{ids: append(make([]uint32, 0, 4), uint32(k))})
 			}
 			if found == 0 {
 				t.Errorf("goroutine %d found nothing", g)
@@ -42,8 +42,8 @@ func TestMemo(t *testing.T) {
 	}
 	wg.Wait()
 	large := make([]byte, maxMemo+1)
-	m.put(large, tokenize.Hashing{}, prompt{})
-	if _, ok := m.get(large, tokenize.Hashing{}); ok {
+	m.put(large, Plain, tokenize.Hashing{}, prompt{})
+	if _, ok := m.get(large, Plain, tokenize.Hashing{}); ok {
 		t.Error("a large body is remembered")
 	}
 }

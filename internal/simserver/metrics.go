@@ -16,6 +16,8 @@ type snapshot struct {
 	running, waiting    int // sequences
 	active, total, size int // blocks in use, blocks, tokens in one
 	context             int // longest prompt and answer
+	queuedTokens        int // of prompts that never ran
+	passes              uint64
 	lag                 time.Duration
 }
 
@@ -26,7 +28,7 @@ func (s *snapshot) usage() float64 { return float64(s.active) / float64(s.total)
 func (r *rank) snapshot() snapshot {
 	cfg := &r.server.cfg
 	out := snapshot{total: cfg.TotalBlocks, size: cfg.BlockSize, context: cfg.ContextLength}
-	if r.engine == nil {
+	if cfg.Engine == nil {
 		r.server.mu.Lock()
 		out.running = r.booked
 		r.server.mu.Unlock()
@@ -41,6 +43,7 @@ func (r *rank) snapshot() snapshot {
 		return out
 	}
 	load := r.engine.Load()
+	out.queuedTokens, out.passes = r.unstarted, r.passes
 	out.running, out.waiting, out.active = load.Running, load.Waiting+len(r.inbox), load.ActiveBlocks
 	if r.pass != nil {
 		out.active = r.pass.Batch.ActiveBlocks
@@ -126,10 +129,13 @@ var lagSeries = series{"stator_sim_lag_seconds", "gauge", "How much later than m
 	func(s *snapshot) float64 { return s.lag.Seconds() }}
 
 // serveMetrics tells what the ranks do under the names that the engine has for it.
-func (s *Server) serveMetrics(w http.ResponseWriter, _ *http.Request) {
+func (s *Server) serveMetrics(w http.ResponseWriter, _ *http.Request) { s.face.metrics(s, w) }
+
+// prometheus writes the series of an engine of that kind.
+func (s *Server) prometheus(w http.ResponseWriter, kind simengine.Kind) {
 	e := exposition{ranks: make([]snapshot, len(s.ranks)), labels: make([]string, len(s.ranks))}
 	model := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(s.cfg.Model)
-	sglang := s.cfg.Kind == simengine.SGLang
+	sglang := kind == simengine.SGLang
 	for i, r := range s.ranks {
 		e.ranks[i] = r.snapshot()
 		e.labels[i] = fmt.Sprintf(`engine="%d",model_name="%s"`, i, model)
@@ -145,6 +151,11 @@ func (s *Server) serveMetrics(w http.ResponseWriter, _ *http.Request) {
 		e.distributions(vllmDistributions)
 		s.cacheConfig(&e)
 	}
+	e.send(w)
+}
+
+// send answers a request with the series.
+func (e *exposition) send(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	w.Header().Set("Content-Length", strconv.Itoa(len(e.text)))
 	w.Write(e.text)
@@ -159,9 +170,19 @@ func (s *Server) cacheConfig(e *exposition) {
 	if s.cfg.Engine != nil && !s.cfg.Engine.NoPrefixCaching {
 		caching = "True"
 	}
+	blocks, more := s.cfg.TotalBlocks, ""
+	if s.cfg.Dress == DressVLLM {
+		blocks++ // one is never used
+		more = `cache_dtype="auto",cpu_offload_gb="0.0",`
+	}
 	for i := range s.ranks {
-		e.sample(name, fmt.Sprintf(`block_size="%d",enable_prefix_caching="%s",engine="%d",num_gpu_blocks="%d"`,
-			s.cfg.BlockSize, caching, i, s.cfg.TotalBlocks*s.cfg.Ranks), 1)
+		e.sample(name, fmt.Sprintf(`block_size="%d",%senable_prefix_caching="%s",engine="%d",num_gpu_blocks="%d"`,
+			s.blockSize(), more, caching, i, blocks*s.cfg.Ranks), 1)
+	}
+	if s.cfg.Dress == DressVLLM {
+		const started = "process_start_time_seconds"
+		e.head(started, "gauge", "Start time of the process since unix epoch in seconds.")
+		e.text = fmt.Appendf(e.text, "%s %.6f\n", started, unixSeconds(s.life.now.Load().began))
 	}
 }
 
@@ -213,9 +234,12 @@ func (e *exposition) head(name, kind, help string) {
 
 func (e *exposition) sample(name, labels string, value float64) {
 	e.text = append(e.text, name...)
-	e.text = append(e.text, '{')
-	e.text = append(e.text, labels...)
-	e.text = append(e.text, "} "...)
+	if labels != "" {
+		e.text = append(e.text, '{')
+		e.text = append(e.text, labels...)
+		e.text = append(e.text, '}')
+	}
+	e.text = append(e.text, ' ')
 	e.text = strconv.AppendFloat(e.text, value, 'g', -1, 64)
 	e.text = append(e.text, '\n')
 }

@@ -57,6 +57,11 @@ type request struct {
 	returnIDs bool
 	rank      int // -1: any
 
+	rid      string // by which it can be aborted
+	priority int64  // more is more urgent
+	fresh    bool   // nothing that is cached is to be used
+	slot     int    // to run in, counted from 1; 0 for any
+
 	model   string           // as asked for
 	adapter string           // empty for none
 	salt    string           // keeps its blocks apart
@@ -153,6 +158,9 @@ func (s *Server) checkModel(f *fields) (model, adapter string, err *apiError) {
 	if !ok {
 		return "", "", badField("model", "expected a string, got %s", got(v))
 	}
+	if s.face.traits().anyModel {
+		return s.cfg.Model, "", nil
+	}
 	if name == s.cfg.Model {
 		return name, "", nil
 	}
@@ -178,6 +186,7 @@ func (s *Server) parseRequest(sc *scratch, w http.ResponseWriter, hr *http.Reque
 	}
 	*r = request{chat: chat, n: 1, model: model, adapter: adapter, prompts: r.prompts[:0]}
 	s.parseCommon(r, f)
+	s.face.parse(s, r, f, h)
 	r.hashing.Seed = kv.HashSeed(r.adapter, r.salt)
 	if s.cfg.Engine != nil {
 		r.hashing.Size = s.cfg.BlockSize
@@ -206,22 +215,32 @@ func (s *Server) parseRequest(sc *scratch, w http.ResponseWriter, hr *http.Reque
 			return err
 		}
 	}
-	if r.rank, err = s.parseRank(h); err != nil {
-		return err
+	if !s.face.traits().noRanks {
+		if r.rank, err = s.parseRank(f, h); err != nil {
+			return err
+		}
+	} else {
+		r.rank = -1
 	}
 	if r.arrival, err = s.parseArrival(h, f); err != nil {
 		return err
 	}
+	if r.id == "" {
+		r.id = responseID(h.Get("X-Request-Id"), chat)
+	}
+	return nil
+}
+
+// responseID returns the id of the answer to a request with that id, or of one without.
+func responseID(request string, chat bool) string {
 	prefix := "cmpl-"
 	if chat {
 		prefix = "chatcmpl-"
 	}
-	if id := h.Get("X-Request-Id"); id != "" {
-		r.id = prefix + id
-	} else {
-		r.id = randomID(prefix)
+	if request == "" {
+		return randomID(prefix)
 	}
-	return nil
+	return prefix + request
 }
 
 // randomID returns prefix with 32 hexadecimal digits.
@@ -235,14 +254,19 @@ func randomID(prefix string) string {
 // checkLength refuses a prompt that leaves no room for an answer.
 func (s *Server) checkLength(tokens int) *apiError {
 	if tokens >= s.cfg.ContextLength {
-		return &apiError{status: http.StatusBadRequest, message: fmt.Sprintf(
-			"This model's maximum context length is %d tokens. However, your messages resulted in %d tokens. Please reduce the length of the messages.",
-			s.cfg.ContextLength, tokens)}
+		return s.tooLong(tokens)
 	}
 	if tokens >= s.cfg.room() {
 		return s.tooLarge(tokens)
 	}
 	return nil
+}
+
+// tooLong says that a prompt fills the context.
+func (s *Server) tooLong(tokens int) *apiError {
+	return &apiError{status: http.StatusBadRequest, tokens: tokens, context: s.cfg.ContextLength, message: fmt.Sprintf(
+		"This model's maximum context length is %d tokens. However, your messages resulted in %d tokens. Please reduce the length of the messages.",
+		s.cfg.ContextLength, tokens)}
 }
 
 // tooLarge says that a prompt does not fit into the KV cache.
@@ -255,12 +279,13 @@ func (s *Server) tooLarge(tokens int) *apiError {
 // parseCommon reads what chat and completions share.
 func (s *Server) parseCommon(r *request, f *fields) {
 	r.stream = f.boolean("stream", false)
+	r.includeUsage = r.stream && s.face.traits().usageDefault
 	if f.Get("stream_options").Present() {
 		if !r.stream {
 			f.fail(badField("stream_options", "expected stream to be true with it"))
 		}
 		o := f.object("stream_options")
-		r.includeUsage = o.boolean("include_usage", false)
+		r.includeUsage = o.boolean("include_usage", r.includeUsage)
 		r.continuousUsage = o.boolean("continuous_usage_stats", false) && r.includeUsage
 		if o.err != nil {
 			f.fail(badField("stream_options."+o.err.param, "%s", o.err.message[len(o.err.param)+2:]))
@@ -269,8 +294,12 @@ func (s *Server) parseCommon(r *request, f *fields) {
 	if n, ok := f.integer("n", 1, maxChoices); ok {
 		r.n = int(n)
 	}
-	if n, ok := f.integer("max_tokens", 1, math.MaxInt32); ok {
-		r.maxTokens = int(n)
+	least := int64(1)
+	if s.face.traits().unbounded {
+		least = -1
+	}
+	if n, ok := f.integer("max_tokens", least, math.MaxInt32); ok {
+		r.maxTokens = max(int(n), 0)
 	}
 	if n, ok := f.integer("min_tokens", 0, math.MaxInt32); ok {
 		r.minTokens = int(n)
@@ -333,7 +362,7 @@ func (s *Server) parseChat(r *request, f *fields) {
 		}
 		r.top = int(n)
 	}
-	p, known := s.vocab.memo.get(f.Raw(), r.hashing)
+	p, known := s.vocab.memo.get(f.Raw(), s.cfg.Dress, r.hashing)
 	if !known {
 		var err *apiError
 		if p, err = s.chatPrompt(f, r.hashing); err != nil {
@@ -341,21 +370,47 @@ func (s *Server) parseChat(r *request, f *fields) {
 			return
 		}
 		if f.err == nil {
-			s.vocab.memo.put(f.Raw(), r.hashing, p)
+			s.vocab.memo.put(f.Raw(), s.cfg.Dress, r.hashing, p)
 		}
 	}
 	r.prompts = append(r.prompts, p)
 }
 
 // chatPrompt returns the prompt of a chat: its messages rendered, or the token ids
-// that kv_transfer_params brings along.
+// that it brings along.
 func (s *Server) chatPrompt(f *fields, h tokenize.Hashing) (prompt, *apiError) {
-	transfer := f.object("kv_transfer_params")
-	given := transfer.Get("prompt_token_ids")
+	path, given := s.givenIDs(f)
 	if given.Present() {
 		h.Size = 0
 	}
-	r, err := s.vocab.model.Chat(tokenize.Chat{
+	r, err := s.renderChat(f, h)
+	if err != nil {
+		return prompt{}, err
+	}
+	if given.Present() {
+		ids, err := s.tokenIDs(path, given)
+		return prompt{ids: ids}, err
+	}
+	return prompt{ids: r.IDs, blocks: r.Blocks}, nil
+}
+
+// givenIDs returns the token ids that a chat brings along, and where they are.
+func (s *Server) givenIDs(f *fields) (path string, ids openai.Value) {
+	switch s.cfg.Dress {
+	case DressSGLang:
+		return "input_ids", f.Get("input_ids")
+	case DressTRTLLM:
+		return "prompt_token_ids", f.Get("prompt_token_ids")
+	case DressLlamaCpp:
+		return "", nil
+	}
+	transfer := f.object("kv_transfer_params")
+	return "kv_transfer_params.prompt_token_ids", transfer.Get("prompt_token_ids")
+}
+
+// renderChat makes the messages of a chat into a prompt.
+func (s *Server) renderChat(f *fields, h tokenize.Hashing) (tokenize.Result, *apiError) {
+	c := tokenize.Chat{
 		Messages:           f.Get("messages"),
 		Tools:              f.Get("tools"),
 		NoGenerationPrompt: !f.boolean("add_generation_prompt", true),
@@ -365,20 +420,25 @@ func (s *Server) chatPrompt(f *fields, h tokenize.Hashing) (prompt, *apiError) {
 		ReasoningEffort:    f.Get("reasoning_effort"),
 		Kwargs:             f.Get("chat_template_kwargs"),
 		Template:           f.Get("chat_template"),
-	}, h)
+	}
+	if s.cfg.Dress == DressLlamaCpp {
+		switch n := trailing(f.Get("messages")); {
+		case n > 1:
+			return tokenize.Result{}, badField("messages", "Cannot have 2 or more assistant messages at the end of the list.")
+		case n == 1: // to go on with
+			c.NoGenerationPrompt, c.ContinueFinal = true, true
+		}
+	}
+	r, err := s.vocab.model.Chat(c, h)
 	if err != nil {
 		m := err.Error()
-		return prompt{}, &apiError{status: http.StatusBadRequest, message: m, param: m[:max(0, strings.IndexAny(m, "[.:"))]}
+		return r, &apiError{status: http.StatusBadRequest, message: m, param: m[:max(0, strings.IndexAny(m, "[.:"))]}
 	}
-	if given.Present() {
-		ids, err := s.tokenIDs("kv_transfer_params.prompt_token_ids", given)
-		return prompt{ids: ids}, err
-	}
-	return prompt{ids: r.IDs, blocks: r.Blocks}, nil
+	return r, nil
 }
 
 func (s *Server) parseCompletion(r *request, f *fields) {
-	if r.maxTokens == 0 {
+	if r.maxTokens == 0 && !s.face.traits().unbounded {
 		r.maxTokens = defaultCompletion
 	}
 	r.echo = f.boolean("echo", false)
@@ -490,18 +550,28 @@ func (s *Server) tokenIDs(path string, v openai.Value) ([]uint32, *apiError) {
 }
 
 // parseRank reads the rank that a request is meant for, -1 when it does not say.
-// As with vLLM, what is no number does not count.
-func (s *Server) parseRank(h http.Header) (int, *apiError) {
-	v := h.Get("X-Data-Parallel-Rank")
-	if v == "" {
+// As with vLLM, what is no number does not count; SGLang refuses it, and also looks
+// into the body.
+func (s *Server) parseRank(f *fields, h http.Header) (int, *apiError) {
+	const header = "X-Data-Parallel-Rank"
+	name, text := header, h.Get(header)
+	if s.cfg.Dress == DressSGLang && text == "" {
+		for _, name = range []string{"routed_dp_rank", "data_parallel_rank"} {
+			if v := f.Get(name); v.Present() {
+				text = string(v)
+				break
+			}
+		}
+	}
+	if text == "" {
 		return -1, nil
 	}
-	n, err := strconv.Atoi(v)
-	if errors.Is(err, strconv.ErrSyntax) {
+	n, err := strconv.Atoi(text)
+	if errors.Is(err, strconv.ErrSyntax) && s.cfg.Dress != DressSGLang {
 		return -1, nil
 	}
-	if n < 0 || n >= s.cfg.Ranks {
-		return 0, badField("X-Data-Parallel-Rank", "expected a rank from 0 to %d, got %d", s.cfg.Ranks-1, n)
+	if err != nil || n < 0 || n >= s.cfg.Ranks {
+		return 0, badField(name, "expected a rank from 0 to %d, got %.40s", s.cfg.Ranks-1, text)
 	}
 	return n, nil
 }

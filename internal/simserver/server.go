@@ -1,9 +1,10 @@
 package simserver
 
 import (
-	"context"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,54 +15,73 @@ import (
 // use.
 type Server struct {
 	cfg     Config
+	face    face
 	vocab   *vocabulary
-	created int64 // Unix seconds
+	model   simengine.Config // of the ranks, if they are modelled
 	began   time.Time
-	life    context.Context
-	kill    context.CancelFunc
+	life    lifetime
 	running sync.WaitGroup // requests, and goroutines that run passes
 	ranks   []*rank
+	faults  faults
+	gates   gates
+	// publisher is where events go as the engine publishes them, nil for nowhere.
+	publisher *publisher
 	// timeless engines take no time for a pass, and begin each when they get to
 	// it.
 	timeless bool
 
-	mu struct {
+	restarting sync.Mutex // held while it ends or begins anew
+	mu         struct {
 		sync.Mutex
 		closed  bool
+		down    bool    // closed, or about to begin anew
 		answers *answer // being written, linked
 	}
 }
 
 var _ http.Handler = (*Server)(nil)
 
-// New returns an engine with the given configuration. It starts nothing: a rank
-// has a goroutine while it has work.
+// New returns an engine with the given configuration. It starts nothing, a rank has
+// a goroutine while it has work, but it opens the sockets that events are published
+// on.
 func New(cfg Config) (*Server, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	now := time.Now()
-	s := &Server{cfg: cfg, vocab: cfg.Vocabulary.load(), created: now.Unix(), began: now, ranks: make([]*rank, cfg.Ranks)}
-	var model simengine.Config
+	s := &Server{cfg: cfg, face: newFace(cfg.Dress), vocab: cfg.Vocabulary.load(), began: time.Now(), ranks: make([]*rank, cfg.Ranks)}
 	if cfg.Engine != nil {
-		if model, err = cfg.model(); err != nil {
+		if s.model, err = cfg.model(); err != nil {
 			return nil, err
 		}
 	}
-	s.timeless = model.Timing == simengine.Timing(simengine.Fixed{})
-	s.life, s.kill = context.WithCancel(context.Background())
+	s.timeless = s.model.Timing == simengine.Timing(simengine.Fixed{})
+	s.life.begin()
 	for i := range s.ranks {
 		r := newRank(s, i)
 		if cfg.Engine != nil {
-			if r.engine, err = simengine.New(model); err != nil {
+			if r.engine, err = simengine.New(s.model); err != nil {
 				return nil, fmt.Errorf("simserver: %w", err)
 			}
 		}
 		s.ranks[i] = r
 	}
+	if cfg.Publish != nil {
+		if s.publisher, err = openPublisher(&s.cfg); err != nil {
+			return nil, err
+		}
+		for i, r := range s.ranks {
+			r.events = s.publisher.streams[i]
+		}
+	}
 	if cfg.Clock != nil {
 		cfg.Clock.add(s.ranks)
+	}
+	for _, f := range cfg.Faults {
+		if err := s.Fault(f); err != nil {
+			s.Close()
+			return nil, fmt.Errorf("simserver: %w", err)
+		}
 	}
 	return s, nil
 }
@@ -71,14 +91,14 @@ func New(cfg Config) (*Server, error) {
 // not been answered yet are refused with 503, as are later ones. It returns when
 // no request and no pass is running. Closing again does nothing.
 func (s *Server) Close() {
-	s.mu.Lock()
-	s.mu.closed = true
-	s.kill()
-	for a := s.mu.answers; a != nil; a = a.next {
-		a.cut()
+	s.restarting.Lock()
+	defer s.restarting.Unlock()
+	if !s.stop(true /* for good */) {
+		return
 	}
-	s.mu.Unlock()
-	s.running.Wait()
+	if s.publisher != nil {
+		s.publisher.close()
+	}
 	if s.cfg.Clock != nil {
 		s.cfg.Clock.remove(s.ranks)
 	}
@@ -100,7 +120,7 @@ func (s *Server) Inflight() int {
 func (s *Server) begin(rank int, a *answer) *rank {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.mu.closed {
+	if s.mu.down {
 		return nil
 	}
 	if rank < 0 {
@@ -141,14 +161,22 @@ func (s *Server) now() time.Duration { return time.Since(s.began) }
 
 // ServeHTTP answers the routes of the engine.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	method, handle := s.route(r.URL.Path)
+	methods, handle := s.route(r.URL.Path)
 	if handle == nil {
-		writeError(w, &apiError{status: http.StatusNotFound, message: "no such route: " + r.URL.Path})
+		s.fail(w, &apiError{status: http.StatusNotFound, route: true, message: "no such route: " + r.URL.Path})
 		return
 	}
-	if r.Method != method && !(r.Method == http.MethodHead && method == http.MethodGet) {
-		w.Header().Set("Allow", method)
-		writeError(w, &apiError{status: http.StatusMethodNotAllowed, message: fmt.Sprintf("%s: expected %s, got %s", r.URL.Path, method, r.Method)})
+	method := r.Method
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	if method != methods && !slices.Contains(strings.Split(methods, ", "), method) {
+		w.Header().Set("Allow", methods)
+		s.fail(w, &apiError{status: http.StatusMethodNotAllowed, route: true, message: fmt.Sprintf("%s: expected %s, got %s", r.URL.Path, methods, r.Method)})
+		return
+	}
+	if _, loading := s.faults.on(FaultLoading); loading && !strings.HasPrefix(r.URL.Path, "/sim/") {
+		s.fail(w, &apiError{status: http.StatusServiceUnavailable, message: "Loading model"})
 		return
 	}
 	handle(s, w, r)
@@ -157,8 +185,19 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // handler answers the requests of a route.
 type handler func(*Server, http.ResponseWriter, *http.Request)
 
-// route returns the method and the handler of a path, nil where there is none.
-func (s *Server) route(path string) (method string, handle handler) {
+// route returns the methods and the handler of a path, nil where there is none.
+func (s *Server) route(path string) (methods string, handle handler) {
+	switch path {
+	case "/sim/fault":
+		return "GET, POST, DELETE", (*Server).serveFault
+	case "/sim/drain":
+		if s.cfg.Clock != nil {
+			return http.MethodPost, (*Server).serveDrain
+		}
+	}
+	if s.faults.missing(path) {
+		return "", nil
+	}
 	switch path {
 	case "/v1/chat/completions":
 		return http.MethodPost, (*Server).serveChat
@@ -166,30 +205,10 @@ func (s *Server) route(path string) (method string, handle handler) {
 		return http.MethodPost, (*Server).serveCompletion
 	case "/v1/models":
 		return http.MethodGet, (*Server).serveModels
-	case "/health", "/ping":
-		return http.MethodGet, (*Server).serveHealth
-	case "/version":
-		return http.MethodGet, (*Server).serveVersion
 	case "/metrics":
 		return http.MethodGet, (*Server).serveMetrics
-	case "/tokenize":
-		return http.MethodPost, (*Server).serveTokenize
-	case "/detokenize":
-		return http.MethodPost, (*Server).serveDetokenize
-	case "/sim/drain":
-		if s.cfg.Clock != nil {
-			return http.MethodPost, (*Server).serveDrain
-		}
 	}
-	if s.cfg.Kind == simengine.SGLang {
-		switch path {
-		case "/health_generate":
-			return http.MethodGet, (*Server).serveHealth
-		case "/server_info", "/get_server_info":
-			return http.MethodGet, (*Server).serveServerInfo
-		}
-	}
-	return "", nil
+	return s.face.route(s, path)
 }
 
 func (s *Server) serveDrain(w http.ResponseWriter, r *http.Request) { s.cfg.Clock.ServeDrain(w, r) }

@@ -34,9 +34,14 @@ type pacer struct {
 	timer     *time.Timer
 }
 
-// more waits for one more token of each choice.
+// more waits for one more token of each choice. It may be called again after an error.
 func (p *pacer) more(ctx context.Context) error {
-	return p.rest(ctx, p.tokens+1)
+	before := p.tokens
+	err := p.rest(ctx, before+1)
+	if err != nil {
+		p.tokens = before
+	}
+	return err
 }
 
 // rest waits until the given number of tokens is due.

@@ -66,6 +66,18 @@ func TestSGLangChain(t *testing.T) {
 	})
 }
 
+// A chain that is taken up after any block goes on as the one that came by it.
+func TestFollow(t *testing.T) {
+	none := NoneHash("0")
+	v, s := NewVLLM(none), NewSGLang("tenant-a")
+	v.Follow(NewVLLM(none).Block(eight[:4]))
+	s.Follow(NewSGLang("tenant-a").Page(eight[:4]))
+	got := []kv.BlockID{v.Block(eight[4:]).Last(), s.Page(eight[4:]).First()}
+	if diff := cmp.Diff([]kv.BlockID{10820605813907212068, 5225448755088897185}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func TestNoneHash(t *testing.T) {
 	for _, tc := range []struct{ name, seed, prefix, suffix string }{
 		{"PYTHONHASHSEED 0", "0", "4e1195df020de59e0d65a33a4279f1183e7ae4e5d980e309f8b55adff2e61c3e", ""},

@@ -26,6 +26,9 @@ func NewSGLang(salt string) *SGLang {
 	return c
 }
 
+// Follow has the next page come after the one with that hash.
+func (c *SGLang) Follow(last Digest) { c.last, c.begun = last, true }
+
 // Page adds a page and returns its hash. The page may be shorter than others,
 // though engines speak of full ones only.
 func (c *SGLang) Page(tokens []uint32) Digest {

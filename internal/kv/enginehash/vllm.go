@@ -28,6 +28,9 @@ type VLLM struct {
 // or from an engine whose beginning is random.
 func NewVLLM(none Digest) *VLLM { return &VLLM{last: none} }
 
+// Follow has the next block come after the one with that hash.
+func (c *VLLM) Follow(last Digest) { c.last = last }
+
 // Block adds a block and returns its hash. extra are what the block depends on
 // besides its tokens, in vLLM's order: the adapter's [Text], an [Item] for each
 // multimodal object, the cache salt's Text in the first block of a prompt, and
