@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"time"
 
 	"github.com/stator-ai/stator/internal/kv"
 	"github.com/stator-ai/stator/internal/openai"
@@ -11,6 +12,12 @@ import (
 type Loader interface {
 	// Load returns one entry per rank that has something to say.
 	Load(ctx context.Context) ([]Load, error)
+}
+
+// Sparing is the capability of a [Loader] that must not be asked too often.
+type Sparing interface {
+	// LoadEvery returns the least time between two questions.
+	LoadEvery() time.Duration
 }
 
 // TokenizeRequest asks for the tokens of a prompt. The engine does not keep it.

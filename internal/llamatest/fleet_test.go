@@ -20,24 +20,29 @@ import (
 // what the servers say they found.
 func TestFleet(t *testing.T) {
 	fleet := []*llamatest.Instance{llamatest.Start(t, fleetArgs...), llamatest.Start(t, fleetArgs...)}
-	sum := make(map[string]tally)
-	for _, mode := range modes {
-		t.Run(mode.name, func(t *testing.T) {
-			for _, i := range fleet {
-				i.Restart()
+	for _, at := range []struct {
+		name     string
+		parallel bool
+	}{{"beside each other", true}, {"one after another", false}} {
+		sum := make(map[string]tally)
+		for _, mode := range modes {
+			t.Run(at.name+"/"+mode.name, func(t *testing.T) {
+				for _, i := range fleet {
+					i.Restart()
+				}
+				sum[mode.name] = converse(t, front(t, fleet, mode.router, mode.tokenizer), at.parallel)
+			})
+		}
+		if t.Failed() {
+			return
+		}
+		turns := sum["round-robin"]
+		for _, mode := range modes {
+			got := sum[mode.name]
+			t.Logf("%s, %s: of %d prompt tokens %d were cached (%d %%) and %d computed", mode.name, at.name, got.prompt, got.cached, 100*got.cached/got.prompt, got.computed())
+			if mode.router == "kv" && 5*got.computed() > 4*turns.computed() {
+				t.Errorf("%s, %s: %d prompt tokens were computed, in turn %d: want a fifth less at least", mode.name, at.name, got.computed(), turns.computed())
 			}
-			sum[mode.name] = converse(t, front(t, fleet, mode.router, mode.tokenizer))
-		})
-	}
-	if t.Failed() {
-		return
-	}
-	turns := sum["round-robin"]
-	for _, mode := range modes {
-		got := sum[mode.name]
-		t.Logf("%s: of %d prompt tokens %d were cached (%d %%) and %d computed", mode.name, got.prompt, got.cached, 100*got.cached/got.prompt, got.computed())
-		if mode.router == "kv" && 5*got.computed() > 4*turns.computed() {
-			t.Errorf("%s: %d prompt tokens were computed, in turn %d: want a fifth less at least", mode.name, got.computed(), turns.computed())
 		}
 	}
 }
@@ -90,41 +95,71 @@ type tally struct{ prompt, cached int }
 
 func (t tally) computed() int { return t.prompt - t.cached }
 
-// converse has conversations beside each other, each a turn after the other. Their
-// beginnings are those of three applications.
-func converse(t *testing.T, url string) tally {
-	t.Helper()
-	const talks, turns = 7, 6
-	sums := make([]tally, talks)
-	var all sync.WaitGroup
-	for talk := range talks {
-		all.Go(func() {
-			app := talk % 3
-			history := []map[string]string{{"role": "system", "content": strings.Repeat(fmt.Sprintf("Rule of application %d: be brief. ", app), 20)}}
-			rng := rand.New(rand.NewPCG(1, uint64(talk)))
-			for range turns {
-				history = append(history, map[string]string{"role": "user", "content": words(rng, 120)})
-				status, body, err := send(url+"/v1/chat/completions", map[string]any{"model": llamatest.Model, "messages": history, "max_tokens": 8, "temperature": 0})
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				var got answer
-				if err := json.Unmarshal(body, &got); err != nil || status != http.StatusOK || got.Usage.cached() < 0 || len(got.Choices) != 1 {
-					t.Errorf("got %d %s, %v", status, body, err)
-					return
-				}
-				sums[talk].prompt += got.Usage.Prompt
-				sums[talk].cached += got.Usage.cached()
-				history = append(history, map[string]string{"role": "assistant", "content": got.Choices[0].Message.Content})
-			}
-		})
+// talk is a conversation. Its beginning is that of one of three applications.
+type talk struct {
+	tally
+	history []map[string]string
+	rng     *rand.Rand
+}
+
+func newTalk(number int) *talk {
+	rule := fmt.Sprintf("Rule of application %d: be brief. ", number%3)
+	return &talk{
+		history: []map[string]string{{"role": "system", "content": strings.Repeat(rule, 20)}},
+		rng:     rand.New(rand.NewPCG(1, uint64(number))),
 	}
-	all.Wait()
-	var sum tally
-	for _, s := range sums {
-		sum.prompt += s.prompt
-		sum.cached += s.cached
+}
+
+// turn says something and hears the answer.
+func (k *talk) turn(url string) error {
+	k.history = append(k.history, map[string]string{"role": "user", "content": words(k.rng, 120)})
+	status, body, err := send(url+"/v1/chat/completions", map[string]any{"model": llamatest.Model, "messages": k.history, "max_tokens": 8, "temperature": 0})
+	if err != nil {
+		return err
+	}
+	var got answer
+	if err := json.Unmarshal(body, &got); err != nil || status != http.StatusOK || got.Usage.cached() < 0 || len(got.Choices) != 1 {
+		return fmt.Errorf("got %d %s, %w", status, body, err)
+	}
+	k.prompt += got.Usage.Prompt
+	k.cached += got.Usage.cached()
+	k.history = append(k.history, map[string]string{"role": "assistant", "content": got.Choices[0].Message.Content})
+	return nil
+}
+
+// converse has conversations, beside each other or taking turns.
+func converse(t *testing.T, url string, parallel bool) (sum tally) {
+	t.Helper()
+	const turns = 6
+	talks := make([]*talk, 7)
+	for i := range talks {
+		talks[i] = newTalk(i)
+	}
+	said := func(k *talk) {
+		if err := k.turn(url); err != nil {
+			t.Error(err)
+		}
+	}
+	if parallel {
+		var all sync.WaitGroup
+		for _, k := range talks {
+			all.Go(func() {
+				for range turns {
+					said(k)
+				}
+			})
+		}
+		all.Wait()
+	} else {
+		for range turns {
+			for _, k := range talks {
+				said(k)
+			}
+		}
+	}
+	for _, k := range talks {
+		sum.prompt += k.prompt
+		sum.cached += k.cached
 	}
 	return sum
 }

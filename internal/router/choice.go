@@ -239,7 +239,7 @@ func (c *choice) book() {
 	if pl == nil {
 		pl = new(Placement)
 	}
-	*pl = Placement{pool: p, router: p.router, slot: s, promptTokens: max(q.PromptTokens, 0), expected: q.ExpectedOutput, ordinal: c.d.ordinal, recalled: -1}
+	*pl = Placement{pool: p, router: p.router, slot: s, promptTokens: max(q.PromptTokens, 0), expected: q.ExpectedOutput, ordinal: c.d.ordinal, memory: memory{at: -1}}
 	pl.leg = Leg{Phase: nvext.Aggregated, Target: s.target, Engine: s.worker.adapter(), Ranked: s.model.Ranks > 1}
 	c.placement = pl
 	kvMode := p.router.cfg.Mode == KV

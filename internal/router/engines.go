@@ -33,10 +33,15 @@ type RankStatus struct {
 	Model     string
 	BlockSize int // tokens in a block, 0 if unknown
 	Inflight  int // requests sent from here
-	Foreign   int // requests that came from elsewhere, as far as the engine tells
-	// UsedBlocks is what the engine said at Reported, which is zero if it did not.
-	UsedBlocks, TotalBlocks int
-	Reported                time.Time
+	// PrefillTokens are prompt tokens of those that have to be computed yet, and
+	// ActiveBlocks the blocks that they hold.
+	PrefillTokens, ActiveBlocks int
+	Foreign                     int // requests that came from elsewhere, as far as the engine tells
+	TotalBlocks                 int // 0 if unknown
+	// Running, Waiting and UsedBlocks are what the engine said at Reported, which is
+	// zero if it did not.
+	Running, Waiting, UsedBlocks int
+	Reported                     time.Time
 	// Told says that what the rank holds is known from its events; Held is how many
 	// blocks that are, or what was sent there lately.
 	Told bool
@@ -111,14 +116,16 @@ func (p *pool) ranks(w *worker, now time.Time) (out []RankStatus) {
 		}
 		st := RankStatus{
 			Rank: s.target.Rank, Model: p.key.model, BlockSize: p.key.blockSize,
-			Inflight: p.ledger.Load(s.seat).Requests, TotalBlocks: s.totalBlocks,
+			TotalBlocks: s.totalBlocks, Running: s.said.Running, Waiting: s.said.Waiting, UsedBlocks: s.usedBlocks,
 			Reported: s.reported, Told: p.tells(s), Trust: s.trustAt(now),
 		}
+		l := p.ledger.Totals(s.seat, true)
+		st.Inflight, st.PrefillTokens, st.ActiveBlocks = l.Requests, l.PrefillTokens, l.Blocks
 		if s.held != nil {
 			st.Held = s.held.Load()
 		}
 		if s.fresh(now) {
-			st.UsedBlocks, st.Foreign = s.usedBlocks, s.others.requests
+			st.Foreign = s.others.requests
 		}
 		out = append(out, st)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/stator-ai/stator/internal/engine"
 	"github.com/stator-ai/stator/internal/kv"
 	"github.com/stator-ai/stator/internal/kvindex"
+	"github.com/stator-ai/stator/internal/metrics"
 )
 
 // Follower hears of workers, so that what they say about their caches can be followed.
@@ -20,6 +21,35 @@ type Follower interface {
 	Follow(worker kv.WorkerID, info *engine.Info, poller engine.EventPoller, restarted bool)
 	// Forget is called when a worker is gone.
 	Forget(worker kv.WorkerID)
+}
+
+// FeedSampler is a follower that says how its feeds stand.
+type FeedSampler interface {
+	// Feeds returns the state of the feed of each rank.
+	Feeds() []metrics.FeedSample
+	// Skipped returns how many events of a worker were left out, by reason.
+	Skipped(kv.WorkerID) map[string]uint64
+}
+
+// sampleFeeds adds the feeds of the pool's ranks, and what was left out of their events.
+func (p *pool) sampleFeeds(out *metrics.IndexSample) {
+	f, ok := p.router.follower.(FeedSampler)
+	if !ok {
+		return
+	}
+	seen := make(map[uint64]bool)
+	for _, one := range f.Feeds() {
+		if !p.has(kv.WorkerID(one.Worker)) {
+			continue
+		}
+		out.Feeds = append(out.Feeds, one)
+		if !seen[one.Worker] {
+			seen[one.Worker] = true
+			for reason, n := range f.Skipped(kv.WorkerID(one.Worker)) {
+				out.Skipped[reason] += n
+			}
+		}
+	}
 }
 
 // SetFollower has f hear of workers. It must be called before the first is added. The

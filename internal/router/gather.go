@@ -106,6 +106,10 @@ func (c *choice) candidate(cand *sched.Candidate, s *slot, depth *[kv.NumTiers]u
 	if depth[kv.NumTiers-1] > 0 { // else it has no part in anything
 		cand.Held = int(s.held.Load())
 	}
+	if s.recall != nil && len(c.prompt) > 0 {
+		// What it has to forget counts like what it runs: somebody will miss it.
+		cand.Blocks += s.recall.displaced(c.prompt)
+	}
 	if tracked {
 		cand.NewBlocks = c.blocks
 		if int(s.seat) < len(c.live) {

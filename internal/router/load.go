@@ -49,7 +49,7 @@ func (p *pool) reported(s *slot, now time.Time, l *engine.Load) {
 		seen.blocks = max(0, s.usedBlocks-ours.Blocks)
 	}
 	s.others = foreign{min(seen.requests, s.othersLast.requests), min(seen.blocks, s.othersLast.blocks)}
-	s.othersLast, s.reported = seen, now
+	s.othersLast, s.reported, s.said = seen, now, *l
 }
 
 // staleReports is how many reports may be missing before the last one counts no more.

@@ -42,7 +42,7 @@ type Placement struct {
 	grown        time.Time // when blocks grew last, or the first token came
 	since        int       // tokens since then
 	guess        prediction
-	recalled     int        // how many prompts ago the server used this one, -1 if it did not
+	memory       memory     // where the server had the prompt, if it keeps whole ones
 	kept         uint64     // where the ring has the decision
 	prompt       []kv.Block // to be noted as sent once it has been computed
 	ahead        int        // tokens that the rank had to compute for it and before it
@@ -88,7 +88,7 @@ func (p *Placement) noteSent(now time.Time) {
 		p.pool.sent.Route(now, p.slot.source(), p.prompt)
 		if p.slot.worker.slots() > 0 {
 			p.pool.mu.Lock()
-			p.recalled = p.pool.remember(p.slot, p.prompt)
+			p.memory = p.pool.remember(p.slot, p.prompt)
 			p.pool.mu.Unlock()
 		}
 	}

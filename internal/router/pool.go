@@ -68,6 +68,7 @@ type slot struct {
 	telling     atomic.Bool // its events are known, and it is in the state they tell
 	usedBlocks  int         // KV blocks in use, as the engine reports them; 0 if it does not
 	reported    time.Time   // when it did
+	said        engine.Load // what it did
 	others      foreign     // what is on the rank and was not sent from here
 	othersLast  foreign     // the same one report earlier, not reconciled
 	totalBlocks int         // 0 = unknown
@@ -104,6 +105,7 @@ func (p *pool) sample(x *kvindex.Index) metrics.IndexSample {
 	}
 	if x == p.told {
 		out.Skipped = map[string]uint64{"not_registered": p.strange.Load()}
+		p.sampleFeeds(&out)
 	}
 	return out
 }

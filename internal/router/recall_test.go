@@ -51,3 +51,49 @@ func TestRecall(t *testing.T) {
 		}
 	})
 }
+
+// TestRecallWithoutMemory: a server that puts nothing aside loses the end of a prompt
+// when another that begins alike takes its slot, and that counts against it.
+func TestRecallWithoutMemory(t *testing.T) {
+	talk := func(number, length int) []kv.Block {
+		shared := tokensOf(1, 160)
+		return kv.AppendBlocks(nil, kv.HashSeed("", ""), append(shared, tokensOf(number, length-160)...), 16)
+	}
+	r := newRecall(4)
+	if r.note(talk(2, 640)) || r.note(talk(3, 640)) {
+		t.Error("something had to go although there is room")
+	}
+	m := r.find(talk(2, 800))
+	if m.at != 1 || m.common != 40 || !m.overwritten {
+		t.Fatalf("the first talk: %+v", m)
+	}
+	if r.displaced(talk(2, 800)) != 0 {
+		t.Error("it puts prompts aside, and would lose one")
+	}
+	if !r.lacked(m) {
+		t.Error("it was not there, and nothing is forgotten")
+	}
+	if m := r.find(talk(2, 800)); m.common != 10 || m.overwritten {
+		t.Errorf("of the first talk there is %+v, want the shared beginning", m)
+	}
+	if got := r.displaced(talk(2, 800)); got != 30 {
+		t.Errorf("it would lose %d blocks of the other talk, want 30", got)
+	}
+	if got := r.displaced(talk(3, 800)); got != 0 {
+		t.Errorf("the talk that goes on would lose %d blocks", got)
+	}
+	if !r.note(talk(2, 800)) {
+		t.Error("the other talk had to go")
+	}
+	r.found(memory{at: 0, overwritten: true})
+	if !r.aside {
+		t.Error("what was overwritten was found, so it is put aside")
+	}
+	for i := range 300 {
+		r.found(memory{at: len(r.prompts)})
+		r.note(kv.AppendBlocks(nil, kv.HashSeed("", ""), tokensOf(1000+i, 320), 16))
+	}
+	if n := len(r.prompts); n > recallMost {
+		t.Errorf("%d prompts are remembered, want at most %d", n, recallMost)
+	}
+}

@@ -75,7 +75,7 @@ func (p *Placement) Usage(prompt, cached int) nvext.Verdict {
 	if v == nvext.VerdictAgreed || v == nvext.VerdictTraded || v == nvext.VerdictIndexStale {
 		lost = p.slot.learn(p.router.cfg.Now(), g, cached)
 	}
-	if p.recalled >= 0 && p.slot.recall != nil && cached >= 0 {
+	if p.memory.at >= 0 && p.slot.recall != nil && cached >= 0 {
 		p.adjust(cached)
 	}
 	p.pool.mu.Unlock()
@@ -101,8 +101,8 @@ func (p *Placement) adjust(cached int) {
 	switch g := &p.guess; {
 	case g.tokens <= g.block:
 	case cached >= g.tokens-g.block:
-		r.found(p.recalled)
-	case r.lacked(p.recalled):
+		r.found(p.memory)
+	case r.lacked(p.memory):
 		p.pool.rewrite(p.slot)
 	}
 }

@@ -71,6 +71,7 @@ func (r *Router) watch(w *worker) {
 func (r *Router) poll(w *worker) {
 	ticker := time.NewTicker(r.cfg.LoadInterval)
 	defer ticker.Stop()
+	var asked time.Time
 	for {
 		select {
 		case <-w.ctx.Done():
@@ -81,6 +82,11 @@ func (r *Router) poll(w *worker) {
 		if !ok || !w.discovered.Load() {
 			continue
 		}
+		now := r.cfg.Now()
+		if s, ok := loader.(engine.Sparing); ok && now.Sub(asked) < s.LoadEvery() {
+			continue
+		}
+		asked = now
 		ctx, cancel := context.WithTimeout(w.ctx, probeTimeout)
 		loads, err := loader.Load(ctx)
 		cancel()

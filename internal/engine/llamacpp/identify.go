@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/stator-ai/stator/internal/engine"
 	"github.com/stator-ai/stator/internal/engine/openaihttp"
@@ -245,6 +246,11 @@ func (e *Engine) Load(ctx context.Context) ([]engine.Load, error) {
 	}
 	return []engine.Load{l}, nil
 }
+
+// LoadEvery implements [engine.Sparing]. A server that is asked for its slots more often
+// does not notice that the client of an unary request has left: it looks only when
+// nothing happened for a second.
+func (e *Engine) LoadEvery() time.Duration { return 3 * time.Second }
 
 // load sums up the slots.
 func load(slots []slot) (l engine.Load) {
