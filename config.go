@@ -17,6 +17,8 @@ type Config struct {
 	TLS TLSConfig `koanf:"tls"`
 	// Engines are the engine servers to place requests on. None by default.
 	Engines []EngineConfig `koanf:"engines"`
+	// Discovery says how engines are found that are not in Engines.
+	Discovery DiscoveryConfig `koanf:"discovery"`
 	// Sim runs simulated engines inside the server. None by default.
 	Sim SimConfig `koanf:"sim"`
 	// Models say where the tokens of prompts come from, by served model. None by
@@ -38,6 +40,9 @@ type Config struct {
 	// otherwise what the server does not use is the engine's business. Default
 	// false.
 	Strict bool `koanf:"strict"`
+	// AskUsage asks engines for the usage of every stream, to know what they found in
+	// their caches, and hides it from clients that did not ask. Default true.
+	AskUsage bool `koanf:"ask_usage"`
 	// NvExt says what becomes of the nvext extension of requests.
 	NvExt NvExtConfig `koanf:"nvext"`
 	// Log says what is logged.
@@ -63,9 +68,13 @@ type TLSConfig struct {
 // EngineConfig is one engine server. Only URL is required; the sizes are for
 // engines that do not tell them.
 type EngineConfig struct {
-	// URL is the base URL, http or https; a trailing /v1 does not matter.
-	// Required.
+	// URL is the base URL, http or https; a trailing /v1 does not matter. With dns+
+	// before it, as in dns+http://vllm.default.svc:8000, each address that the name has
+	// is an engine. Required.
 	URL string `koanf:"url"`
+	// Kind is what the engine is: vllm, sglang, trtllm, llamacpp or openai for anything
+	// else. Empty or auto, the default, has it found out.
+	Kind string `koanf:"kind"`
 	// ID is the worker id that clients pin and metrics show. 0, the default,
 	// derives it from URL.
 	ID uint64 `koanf:"id"`
@@ -83,6 +92,15 @@ type EngineConfig struct {
 	// MaxNumBatchedTokens is the number of prompt tokens one rank takes in a
 	// step. 0, the default, is what the engine says.
 	MaxNumBatchedTokens int `koanf:"max_num_batched_tokens"`
+	// Events is where the engine publishes what becomes of its KV cache: host:port of
+	// its first rank's socket, each further rank having the next port; auto, which is
+	// also the default, to have it found out; off for nowhere.
+	Events string `koanf:"events"`
+	// Replay is the host:port where what it published can be asked for, ranks as with
+	// Events. Default empty, which is what the engine says.
+	Replay string `koanf:"replay"`
+	// Topic is what the topics of its events begin with. Default empty, which is all.
+	Topic string `koanf:"topic"`
 	// Taints are what requests can require or prefer of the engine, such as "a100"
 	// or "zone=west": printable, each once, up to 256 bytes, and up to 64 with those
 	// of Topology. Default none.
@@ -90,6 +108,18 @@ type EngineConfig struct {
 	// Topology is where the engine stands, a value for each domain. Domain zone with
 	// value west is the taint dynamo.topology/zone=west. Default none.
 	Topology map[string]string `koanf:"topology"`
+}
+
+// DiscoveryConfig says how engines are found.
+type DiscoveryConfig struct {
+	// Register lets engines, or whoever starts them, announce themselves with POST
+	// /v1/engines. It takes an admin key where there are keys. Default false.
+	Register bool `koanf:"register"`
+	// RegisterTTL is how long such an engine stays without a heartbeat. Default 30s.
+	RegisterTTL time.Duration `koanf:"register_ttl"`
+	// DNSInterval is the time after which the names of engines whose URL begins with
+	// dns+ are looked up again. Default 10s.
+	DNSInterval time.Duration `koanf:"dns_interval"`
 }
 
 // SimConfig describes simulated engines, all alike and serving one model. They
@@ -308,6 +338,9 @@ type NvExtConfig struct {
 	// Disabled ignores nvext and the headers that go with it, from every client.
 	// Default false.
 	Disabled bool `koanf:"disabled"`
+	// Forward leaves nvext in the bodies that go to engines, for ones that know it.
+	// Default false.
+	Forward bool `koanf:"forward"`
 }
 
 // LogConfig says what is logged. Level and Format are for the stator command,
@@ -404,7 +437,8 @@ type BucketRange struct {
 // DefaultConfig returns a configuration that is complete but for engines.
 func DefaultConfig() Config {
 	return Config{
-		Listen: "127.0.0.1:8000",
+		Listen:    "127.0.0.1:8000",
+		Discovery: DiscoveryConfig{RegisterTTL: 30 * time.Second, DNSInterval: 10 * time.Second},
 		Sim: SimConfig{
 			Model:                    "stator-sim",
 			Kind:                     "vllm",
@@ -437,11 +471,12 @@ func DefaultConfig() Config {
 			WriteTimeout:      30 * time.Second,
 			EngineIdleTimeout: 10 * time.Minute,
 		},
-		Errors:  ErrorsConfig{Format: "openai"},
-		Log:     LogConfig{Level: "info", Format: "text"},
-		Tracing: TracingConfig{Sample: 1},
-		Trace:   TraceConfig{MaxBytes: 1 << 30, MaxFiles: 8},
-		Drain:   DrainConfig{Timeout: 30 * time.Second},
+		Errors:   ErrorsConfig{Format: "openai"},
+		AskUsage: true,
+		Log:      LogConfig{Level: "info", Format: "text"},
+		Tracing:  TracingConfig{Sample: 1},
+		Trace:    TraceConfig{MaxBytes: 1 << 30, MaxFiles: 8},
+		Drain:    DrainConfig{Timeout: 30 * time.Second},
 		Metrics: MetricsConfig{
 			Prefix: "dynamo_frontend",
 			Buckets: BucketsConfig{

@@ -25,6 +25,13 @@ type RouterConfig struct {
 	// ProbeInterval is the time between health probes of a worker that is well.
 	// Default 5s.
 	ProbeInterval time.Duration `koanf:"probe_interval"`
+	// LoadInterval is the time between questions about the load of an engine that
+	// tells. Default 1s.
+	LoadInterval time.Duration `koanf:"load_interval"`
+	// CanaryInterval is after how long without an answer an engine is asked to compute
+	// one token, to see whether it still can; 0 for never. An engine whose requests
+	// keep failing has to in any case. Default 0.
+	CanaryInterval time.Duration `koanf:"canary_interval"`
 	// ActiveDecodeBlocksThreshold is a share of the rank's KV blocks, 0 to 1.
 	// Default not set.
 	ActiveDecodeBlocksThreshold *float64 `koanf:"active_decode_blocks_threshold"`
@@ -209,6 +216,7 @@ func defaultRouter() RouterConfig {
 		Mode:           string(router.Modes[0]),
 		Inhibit:        5 * time.Second,
 		ProbeInterval:  5 * time.Second,
+		LoadInterval:   time.Second,
 		OverloadStatus: 503,
 		Cost: CostConfig{
 			OverlapScoreCredit: 1,

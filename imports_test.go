@@ -26,7 +26,7 @@ var layers = [][]string{
 	{"internal/frontend", "internal/indexserver", "internal/replay"},
 	{"internal/router", "internal/kvlink", "internal/engine/detect"},
 	{"internal/kvfeed", "internal/engine/vllm", "internal/engine/sglang", "internal/engine/trtllm", "internal/engine/llamacpp"},
-	{"internal/engine/openaihttp", "internal/engine/enginetest", "internal/kvindex", "internal/sched", "internal/thompson", "internal/simserver", "internal/trace/tracetest"},
+	{"internal/engine/eventsocket", "internal/engine/openaihttp", "internal/engine/enginetest", "internal/kvindex", "internal/sched", "internal/thompson", "internal/simserver", "internal/trace/tracetest"},
 	{"internal/tokenize/qwen3", "internal/tokenize/oracletest"},
 	{"internal/tokenize/local"},
 	{"internal/tokenize/chat", "internal/tokenize/hf", "internal/tokenize/prefix"},

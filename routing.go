@@ -50,7 +50,10 @@ func (c *RouterConfig) router() (router.Config, error) {
 		Lease:         c.Lease,
 		Inhibit:       c.Inhibit,
 		ProbeInterval: c.ProbeInterval,
-		Seed:          c.Seed,
+		LoadInterval:  c.LoadInterval,
+
+		CanaryInterval: c.CanaryInterval,
+		Seed:           c.Seed,
 	}
 	out.Queue, err = c.Queue.router()
 	return out, err

@@ -23,9 +23,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/stator-ai/stator/internal/engine/openaihttp"
 	"github.com/stator-ai/stator/internal/frontend"
 	"github.com/stator-ai/stator/internal/kv"
+	"github.com/stator-ai/stator/internal/kvlink"
 	"github.com/stator-ai/stator/internal/metrics"
 	"github.com/stator-ai/stator/internal/openai"
 	"github.com/stator-ai/stator/internal/router"
@@ -60,6 +60,10 @@ type Server struct {
 	// running is the context of all requests; stop ends it with a cause.
 	running context.Context
 	stop    context.CancelCauseFunc
+
+	links    *kvlink.Links // what engines say about their caches
+	follower *follower     // whose links they are
+	fleet    fleet
 
 	sims  []*simEngine
 	clock simserver.Clock // of the simulated engines if their time is virtual
@@ -121,6 +125,8 @@ func New(cfg Config, opts ...Option) (*Server, error) {
 		routing.Selector, routing.SelectorName = selection{o.selector}, o.selectorName
 	}
 	s.router = router.New(routing)
+	s.fleet = fleet{server: s, members: make(map[kv.WorkerID]*member), names: make(map[string]context.CancelFunc)}
+	s.follow()
 	if s.tracing, err = newTracing(cfg.Tracing, o.version); err != nil {
 		return nil, err
 	}
@@ -132,9 +138,15 @@ func New(cfg Config, opts ...Option) (*Server, error) {
 		OverloadStatus: cfg.Router.OverloadStatus,
 		Strict:         cfg.Strict,
 		IgnoreNvExt:    cfg.NvExt.Disabled,
+		ForwardNvExt:   cfg.NvExt.Forward,
+		NoUsage:        !cfg.AskUsage,
 		LogRequests:    cfg.Log.Requests,
 		SplitAdmin:     cfg.AdminListen != "",
 		Version:        o.version,
+	}
+	front.Engines = s.engines
+	if cfg.Discovery.Register {
+		front.Registry = &s.fleet
 	}
 	if s.tracing != nil {
 		front.Tracer = s.tracing.tracer
@@ -181,10 +193,11 @@ func (s *Server) start(ctx context.Context) error {
 	if err := s.addSims(); err != nil {
 		return err
 	}
-	for _, e := range s.cfg.Engines {
-		if err := s.addEngine(e); err != nil {
-			return err
-		}
+	if err := s.fleet.set(s.cfg.Engines); err != nil {
+		return err
+	}
+	if s.cfg.Discovery.Register {
+		s.wg.Go(func() { s.fleet.sweep(s.running) })
 	}
 	if err := s.listen(s.cfg.Listen, s.api()); err != nil {
 		return err
@@ -196,6 +209,7 @@ func (s *Server) start(ctx context.Context) error {
 	}
 	wait, cancel := context.WithTimeout(ctx, identifyWait)
 	defer cancel()
+	s.fleet.wait(wait)
 	s.router.WaitChecked(wait)
 	return ctx.Err()
 }
@@ -239,27 +253,17 @@ func (s *Server) listen(addr string, h http.Handler) error {
 	return nil
 }
 
-func (s *Server) addEngine(e EngineConfig) error {
-	engine, err := openaihttp.New(openaihttp.Config{URL: e.URL, APIKey: e.APIKey})
-	if err != nil {
+// SetEngines has the configured engines be these, while the server runs: those that are
+// gone get no more requests, new ones join, and those that are as before go on
+// undisturbed. The error is a *[ConfigError] when the list is at fault; nothing has
+// changed then.
+func (s *Server) SetEngines(engines []EngineConfig) error {
+	cfg := s.cfg
+	cfg.Engines = engines
+	if err := cfg.Validate(); err != nil {
 		return err
 	}
-	id := kv.WorkerID(e.ID)
-	if id == 0 {
-		if id, err = openaihttp.ID(e.URL); err != nil {
-			return err
-		}
-	}
-	return s.router.Add(router.Spec{
-		ID:               id,
-		Name:             engine.URL(),
-		Engine:           engine,
-		Ranks:            e.Ranks,
-		BlockSize:        e.BlockSize,
-		TotalBlocks:      e.TotalKVBlocks,
-		MaxBatchedTokens: e.MaxNumBatchedTokens,
-		Taints:           e.allTaints(),
-	})
+	return s.fleet.set(engines)
 }
 
 // Addr returns the address of the API, empty before Start.
@@ -338,7 +342,10 @@ func (s *Server) Close() error {
 	gone, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	errs = append(errs, s.front.Drain(gone))
+	s.front.Close()
+	s.fleet.close()
 	s.router.Close()
+	s.links.Close()
 	for _, sim := range s.sims {
 		sim.server.Close()
 		errs = append(errs, sim.http.Close())

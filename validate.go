@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/stator-ai/stator/internal/engine"
 	"github.com/stator-ai/stator/internal/engine/openaihttp"
 	"github.com/stator-ai/stator/internal/kv"
 )
@@ -48,6 +49,8 @@ func (c *Config) Validate() error {
 	var v validator
 	v.listeners(c)
 	v.engines(c)
+	v.positive("discovery.register_ttl", c.Discovery.RegisterTTL)
+	v.positive("discovery.dns_interval", c.Discovery.DNSInterval)
 	v.sim(c)
 	v.models(c)
 	v.router(&c.Router)
@@ -188,10 +191,14 @@ func (v *validator) engines(c *Config) {
 	}
 	for i, e := range c.Engines {
 		at := fmt.Sprintf("engines[%d]", i)
-		id, err := openaihttp.ID(e.URL)
+		id, err := openaihttp.ID(strings.TrimPrefix(e.URL, dnsScheme))
 		switch {
 		case e.URL == "":
 			v.add(at+".url", "expected a base URL such as http://127.0.0.1:8000")
+		case strings.HasPrefix(e.URL, dnsScheme+"https:"):
+			v.add(at+".url", "expected dns+http: certificates are for names and not for their addresses")
+		case strings.HasPrefix(e.URL, dnsScheme) && e.ID != 0:
+			v.add(at+".id", "expected none with dns+, whose engines have ids of their own, got %d", e.ID)
 		case err != nil:
 			v.add(at+".url", "expected a base URL such as http://127.0.0.1:8000, got %s", redacted(e.URL))
 		}
@@ -208,11 +215,30 @@ func (v *validator) engines(c *Config) {
 				v.add(at+".url", "expected a URL of its own, but %s is the same; if both are meant, give one an id", other)
 			}
 		}
+		if e.Kind != "" {
+			v.oneOf(at+".kind", e.Kind, engineKinds...)
+		}
+		v.events(at, &e)
 		v.intAtLeast(at+".ranks", e.Ranks, 0)
 		v.intAtLeast(at+".block_size", e.BlockSize, 0)
 		v.intAtLeast(at+".total_kv_blocks", e.TotalKVBlocks, 0)
 		v.intAtLeast(at+".max_num_batched_tokens", e.MaxNumBatchedTokens, 0)
 		v.taints(at, &e)
+	}
+}
+
+var engineKinds = []string{"auto", engine.VLLM, engine.SGLang, engine.TRTLLM, engine.LlamaCpp, engine.OpenAI}
+
+// events checks where an engine publishes.
+func (v *validator) events(at string, e *EngineConfig) {
+	if e.Events != "" && e.Events != "auto" && e.Events != "off" {
+		v.address(at+".events", strings.TrimPrefix(e.Events, "tcp://"))
+	}
+	if e.Replay != "" {
+		v.address(at+".replay", strings.TrimPrefix(e.Replay, "tcp://"))
+		if e.Events == "off" {
+			v.add(at+".replay", "expected none where events are off, got %q", e.Replay)
+		}
 	}
 }
 

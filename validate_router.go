@@ -27,6 +27,8 @@ func (v *validator) router(r *RouterConfig) {
 	}
 	v.positive("router.inhibit", r.Inhibit)
 	v.positive("router.probe_interval", r.ProbeInterval)
+	v.positive("router.load_interval", r.LoadInterval)
+	v.atLeast("router.canary_interval", r.CanaryInterval, 0)
 	if t := r.ActiveDecodeBlocksThreshold; t != nil {
 		v.between("router.active_decode_blocks_threshold", *t, 0, 1)
 	}

@@ -118,15 +118,25 @@ func alias(fs *pflag.FlagSet, names map[string]string) {
 	})
 }
 
-// engineURLs is the value of a flag that may be given several times.
+// engineURLs is the value of a flag that may be given several times: a URL, and after
+// commas settings of the engine such as events=gpu1:5557.
 type engineURLs []string
+
+// engineSettings are those that can follow a URL.
+var engineSettings = []string{"kind", "events", "replay", "topic"}
 
 func (u *engineURLs) String() string { return "" }
 
 func (u *engineURLs) Type() string { return "url" }
 
-func (u *engineURLs) Set(url string) error {
-	*u = append(*u, url)
+func (u *engineURLs) Set(text string) error {
+	for _, part := range strings.Split(text, ",")[1:] {
+		key, value, ok := strings.Cut(part, "=")
+		if !ok || value == "" || !slices.Contains(engineSettings, key) {
+			return fmt.Errorf("expected URL[,%s=…], got %q after the URL", strings.Join(engineSettings, "=…,"), part)
+		}
+	}
+	*u = append(*u, text)
 	return nil
 }
 
@@ -136,8 +146,14 @@ func (u engineURLs) assignment() []assignment {
 		return nil
 	}
 	engines := make([]any, len(u))
-	for i, url := range u {
-		engines[i] = map[string]any{"url": url}
+	for i, text := range u {
+		parts := strings.Split(text, ",")
+		engine := map[string]any{"url": parts[0]}
+		for _, part := range parts[1:] {
+			key, value, _ := strings.Cut(part, "=")
+			engine[key] = value
+		}
+		engines[i] = engine
 	}
 	return []assignment{{"engines", engines, "--engine"}}
 }

@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 //	start NAME [VAR=value…] stator ARG…   run it; once it has said where it listens,
 //	                                      $NAME is its URL and NAME.out what it printed
 //	expect NAME REGEXP                    wait for a line on its standard error
-//	signal NAME TERM|INT
+//	signal NAME TERM|INT|HUP
 //	await NAME CODE                       wait for its end; writes NAME.out, NAME.err
 //	fetch [-H HEADER]… URL [BODY]         GET, or POST with a body; status and body to stdout
 //	open NAME URL BODY                    POST, wait for the first line of the answer
@@ -138,7 +138,7 @@ func expect(ts *testscript.TestScript, args []string) {
 }
 
 func sendSignal(ts *testscript.TestScript, args []string) {
-	sig := map[string]os.Signal{"TERM": syscall.SIGTERM, "INT": os.Interrupt}[args[1]]
+	sig := map[string]os.Signal{"TERM": syscall.SIGTERM, "INT": os.Interrupt, "HUP": syscall.SIGHUP}[args[1]]
 	ts.Check(lookup(ts, args[0]).cmd.Process.Signal(sig))
 }
 

@@ -36,10 +36,17 @@ of NVIDIA Dynamo that are not listed here (--router-ttl-secs, …) are understoo
 well. Tokenizers are downloaded as HF_TOKEN, HF_HOME and the other variables of
 Hugging Face's libraries say.
 
+What an engine is, vLLM, SGLang, TensorRT-LLM, llama.cpp or something else, is found
+out by asking it, and so is where it publishes what becomes of its KV cache. The
+engines of the file can be changed while the server runs: it looks at the file every
+two seconds, and on SIGHUP.
+
 The first SIGINT or SIGTERM lets running requests end, the second does not.`,
 		Example: `  stator serve --sim 4
   stator serve --engine http://gpu1:8000 --engine http://gpu2:8000
   stator serve --engine http://gpu1:8000 --tokenizer Qwen/Qwen3-8B
+  stator serve --engine http://gpu1:8000,events=gpu1:5557,replay=gpu1:5657
+  stator serve --engine dns+http://vllm.default.svc.cluster.local:8000
   stator serve --config stator.yaml --listen 0.0.0.0:8000`,
 		Args: atMost(0),
 	}
@@ -52,7 +59,8 @@ The first SIGINT or SIGTERM lets running requests end, the second does not.`,
 		engines    engineURLs
 		tokenizers tokenizerRefs
 	)
-	fs.Var(&engines, "engine", "base `URL` of an engine; repeat for more; replaces those of the file")
+	fs.Var(&engines, "engine", "base `URL[,events=HOST:PORT][,…]` of an engine; repeat for more; replaces those of the file; dns+http://NAME:PORT for all addresses of a name")
+	s.add("register", "discovery.register", "let engines announce themselves with POST /v1/engines")
 	fs.Var(&tokenizers, "tokenizer", "where tokens come from, `[MODEL=]REF`: path, Hub repository, qwen3, engine or none; repeat for more models")
 	s.add("sim", "sim.engines", "number `N` of simulated engines to run")
 	fs.StringVar(&path, "config", "", "YAML `FILE` with settings (STATOR_CONFIG)")
@@ -127,7 +135,7 @@ The first SIGINT or SIGTERM lets running requests end, the second does not.`,
 		if err != nil {
 			return err
 		}
-		if len(cfg.Engines)+cfg.Sim.Engines == 0 {
+		if len(cfg.Engines)+cfg.Sim.Engines == 0 && !cfg.Discovery.Register {
 			return &usageError{err: errNoEngines}
 		}
 		for _, w := range cfg.Warnings() {
@@ -138,7 +146,7 @@ The first SIGINT or SIGTERM lets running requests end, the second does not.`,
 				return err
 			}
 		}
-		err = serve(cmd.Context(), cfg, cmd.OutOrStdout(), stderr)
+		err = serve(cmd.Context(), cfg, src, cmd.OutOrStdout(), stderr)
 		if fs.Changed("trace-out") {
 			err = traceError(err, cfg.Trace.Out)
 		}
@@ -152,8 +160,9 @@ var errNoEngines = errors.New(`nothing to serve: name an engine, or simulate som
   stator serve --engine http://127.0.0.1:8001
   stator serve --sim 4`)
 
-// serve runs a server until a signal ends it.
-func serve(ctx context.Context, cfg stator.Config, stdout, stderr io.Writer) error {
+// serve runs a server until a signal ends it. Its engines follow the configuration file
+// of src.
+func serve(ctx context.Context, cfg stator.Config, src source, stdout, stderr io.Writer) error {
 	v, _ := buildVersion()
 	log := newLogger(stderr, cfg.Log)
 	// The trace exporter reports its troubles to one handler per process.
@@ -194,6 +203,19 @@ func serve(ctx context.Context, cfg stator.Config, stdout, stderr io.Writer) err
 		return err
 	}
 	greet(stdout, &cfg, srv)
+	if src.file != "" {
+		again := make(chan os.Signal, 1)
+		signal.Notify(again, syscall.SIGHUP)
+		defer signal.Stop(again)
+		follow := &reloader{src: src, cfg: cfg, set: srv.SetEngines, log: log}
+		follow.changed() // from here on
+		followed := make(chan struct{})
+		go func() {
+			defer close(followed)
+			follow.run(ctx, again)
+		}()
+		defer func() { cancel(); <-followed }()
+	}
 
 	<-signals
 	fmt.Fprintf(stderr, "draining for at most %s; interrupt again to stop at once\n", formatDuration(cfg.Drain.Timeout))

@@ -1,0 +1,182 @@
+package stator
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/stator-ai/stator/internal/engine"
+	"github.com/stator-ai/stator/internal/frontend"
+	"github.com/stator-ai/stator/internal/kv"
+	"github.com/stator-ai/stator/internal/kvfeed"
+	"github.com/stator-ai/stator/internal/kvlink"
+	"github.com/stator-ai/stator/internal/metrics"
+	"github.com/stator-ai/stator/internal/router"
+)
+
+// Feeds implements [router.FeedSampler].
+func (f *follower) Feeds() []metrics.FeedSample {
+	links := f.Stats()
+	out := make([]metrics.FeedSample, len(links))
+	for i, l := range links {
+		feed := &l.Feed
+		out[i] = metrics.FeedSample{
+			Worker: uint64(l.Source.Worker), Rank: l.Source.Rank, Queue: feed.Queued, Lag: feed.Lag,
+			Gaps: feed.Gaps, Missed: feed.Missed, Stale: feed.Stale, Restarts: feed.Restarts, Dropped: feed.Dropped + feed.Overflowed,
+			Recoveries: make(map[string]uint64),
+		}
+		for o, n := range feed.Recoveries {
+			out[i].Recoveries[kvfeed.Outcome(o).String()] = n
+		}
+	}
+	return out
+}
+
+// Skipped implements [router.FeedSampler].
+func (f *follower) Skipped(id kv.WorkerID) map[string]uint64 {
+	out := make(map[string]uint64)
+	for _, l := range f.Stats() {
+		if l.Source.Worker != id {
+			continue
+		}
+		for r, n := range l.Skipped {
+			out[kv.Reason(r).String()] += n
+		}
+		out[kv.Malformed.String()] += l.Malformed
+	}
+	return out
+}
+
+// sampleEngines returns what the metrics show of engines.
+func (s *Server) sampleEngines() []metrics.EngineSample {
+	now := time.Now()
+	links := make(map[kv.Source]kvlink.Stats)
+	of := make(map[kv.WorkerID][]kvlink.Stats)
+	for _, l := range s.links.Stats() {
+		links[l.Source] = l
+		of[l.Source.Worker] = append(of[l.Source.Worker], l)
+	}
+	var out []metrics.EngineSample
+	for _, e := range s.router.Engines() {
+		one := metrics.EngineSample{Worker: uint64(e.ID)}
+		if e.Info != nil {
+			one.Kind, one.Version = e.Info.Kind, e.Info.Version
+		}
+		for _, w := range s.warnings(&e, of[e.ID]) {
+			if !slices.Contains(one.Warnings, w.Code) {
+				one.Warnings = append(one.Warnings, w.Code)
+			}
+		}
+		for _, r := range e.Ranks {
+			if slices.ContainsFunc(one.Ranks, func(o metrics.EngineRankSample) bool { return o.Rank == r.Rank }) {
+				continue // of another model
+			}
+			rank := metrics.EngineRankSample{Rank: r.Rank, Told: !r.Reported.IsZero(), Running: r.Running, Waiting: r.Waiting, Age: now.Sub(r.Reported)}
+			if r.TotalBlocks > 0 {
+				rank.Usage = float64(r.UsedBlocks) / float64(r.TotalBlocks)
+			}
+			if l, ok := links[kv.Source{Worker: e.ID, Rank: r.Rank}]; ok {
+				rank.Link, rank.Lag = l.State.String(), l.Lag
+				rank.Batches, rank.Events, rank.Bytes, rank.Failures = l.Batches, l.Events, l.Bytes, l.Failures
+			}
+			one.Ranks = append(one.Ranks, rank)
+		}
+		out = append(out, one)
+	}
+	return out
+}
+
+// engines describes all workers.
+func (s *Server) engines() []frontend.EngineStatus {
+	now := time.Now()
+	links := make(map[kv.WorkerID][]kvlink.Stats)
+	for _, l := range s.links.Stats() {
+		links[l.Source.Worker] = append(links[l.Source.Worker], l)
+	}
+	all := s.router.Engines()
+	out := make([]frontend.EngineStatus, len(all))
+	for i := range all {
+		out[i] = s.describe(&all[i], links[all[i].ID], now)
+	}
+	return out
+}
+
+func (s *Server) describe(e *router.EngineStatus, links []kvlink.Stats, now time.Time) frontend.EngineStatus {
+	st := frontend.EngineStatus{
+		ID: uint64(e.ID), URL: e.Name, State: string(e.State), Origin: s.fleet.origin(e.ID),
+		Models: []frontend.EngineModel{}, Events: []frontend.EngineEvents{}, Load: []frontend.EngineLoad{}, Warnings: []frontend.EngineWarning{},
+	}
+	if info := e.Info; info != nil {
+		st.Kind, st.Version, st.Slots, st.Priority = info.Kind, info.Version, info.Slots, info.Priority.String()
+		for _, m := range info.Models {
+			st.Models = append(st.Models, frontend.EngineModel{ID: m.ID, Parent: m.Parent, ContextLength: m.ContextLength})
+		}
+	}
+	for _, r := range e.Ranks {
+		st.Ranks = max(st.Ranks, int(r.Rank)+1)
+		st.BlockSize = cmp.Or(st.BlockSize, r.BlockSize)
+		st.TotalBlocks = cmp.Or(st.TotalBlocks, r.TotalBlocks)
+		load := frontend.EngineLoad{
+			Rank: r.Rank, Inflight: r.Inflight, PrefillTokens: r.PrefillTokens, DecodeBlocks: r.ActiveBlocks,
+			Running: r.Running, Waiting: r.Waiting, AgeSecs: ago(now, r.Reported),
+		}
+		if r.TotalBlocks > 0 {
+			load.Usage = float64(r.UsedBlocks) / float64(r.TotalBlocks)
+		}
+		st.Load = append(st.Load, load)
+	}
+	for i := range links {
+		st.Events = append(st.Events, events(&links[i], now))
+	}
+	for _, w := range s.warnings(e, links) {
+		st.Warnings = append(st.Warnings, frontend.EngineWarning{Code: w.Code, Text: w.Text})
+	}
+	return st
+}
+
+// Warnings about a worker's events.
+const (
+	warnDisputed = "events_disputed"
+	warnMismatch = "block_size_mismatch"
+)
+
+// warnings returns what stands in the way of a worker's best use: what it says itself,
+// what showed while it was used, and what its events show.
+func (s *Server) warnings(e *router.EngineStatus, links []kvlink.Stats) []engine.Warning {
+	out := slices.Clip(e.Warnings)
+	if s.follower.disputed(e.ID) {
+		out = append(out, engine.Warning{Code: warnDisputed,
+			Text: "several engines on this host and none says where it publishes its events: give each its events address"})
+	}
+	for _, l := range links {
+		if l.Mismatch != 0 {
+			out = append(out, engine.Warning{Code: warnMismatch, Text: fmt.Sprintf(
+				"its events are of blocks of %d tokens, and it was taken to have blocks of %d: nothing is found in its cache; correct or leave out block_size", l.Mismatch, l.BlockSize)})
+			break
+		}
+	}
+	return out
+}
+
+func events(l *kvlink.Stats, now time.Time) frontend.EngineEvents {
+	out := frontend.EngineEvents{
+		Rank: l.Source.Rank, State: l.State.String(), Address: l.Address, Replay: l.Replay,
+		Batches: l.Batches, Gaps: l.Feed.Gaps, Missed: l.Feed.Missed, LastSecs: ago(now, l.LastBatch),
+	}
+	if l.Timed {
+		out.LagSecs = l.Lag.Seconds()
+	}
+	if l.LastError != nil {
+		out.Error = l.LastError.Error()
+	}
+	return out
+}
+
+// ago returns the seconds since then, nil for never.
+func ago(now, then time.Time) *float64 {
+	if then.IsZero() {
+		return nil
+	}
+	return new(max(0, now.Sub(then).Seconds()))
+}

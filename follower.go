@@ -1,0 +1,118 @@
+package stator
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/stator-ai/stator/internal/engine"
+	"github.com/stator-ai/stator/internal/engine/eventsocket"
+	"github.com/stator-ai/stator/internal/kv"
+	"github.com/stator-ai/stator/internal/kvlink"
+	"github.com/stator-ai/stator/internal/router"
+)
+
+// follow connects what engines publish with the router.
+func (s *Server) follow() {
+	s.links = kvlink.Open(kvlink.Config{
+		Target: s.router,
+		Now:    time.Now,
+		Log:    s.log,
+		Changed: func(src kv.Source, state kvlink.State) {
+			switch state {
+			case kvlink.Live, kvlink.Dirty, kvlink.Degraded:
+				s.router.Tells(src, true)
+			case kvlink.None, kvlink.Silent:
+				s.router.Tells(src, false)
+			case kvlink.Dialing, kvlink.Syncing: // what it said is still the best there is
+			}
+		},
+	})
+	s.follower = &follower{Links: s.links, workers: make(map[kv.WorkerID]*followed)}
+	s.router.SetFollower(s.follower)
+	s.metrics.WatchEngines(s.sampleEngines)
+}
+
+// follower follows the events of workers. A socket that was found by trying may be that
+// of another engine on the same host; where two workers lay claim to one, it is nobody's
+// unless one of them says itself that it is there.
+type follower struct {
+	*kvlink.Links
+
+	mu      sync.Mutex
+	workers map[kv.WorkerID]*followed
+}
+
+// followed is what a worker said.
+type followed struct {
+	info     *engine.Info
+	poller   engine.EventPoller
+	guessed  bool // its sockets were found by trying
+	disputed bool // so were another's, or they are another's
+}
+
+var _ router.FeedSampler = (*follower)(nil)
+
+// Follow implements [router.Follower].
+func (f *follower) Follow(id kv.WorkerID, info *engine.Info, poller engine.EventPoller, restarted bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	w := &followed{info: info, poller: poller}
+	w.guessed = slices.ContainsFunc(info.Warnings, func(w engine.Warning) bool { return w.Code == eventsocket.Guessed })
+	if old := f.workers[id]; old != nil {
+		w.disputed = old.disputed
+	}
+	f.workers[id] = w
+	f.settleLocked(id)
+	f.followLocked(id, restarted)
+}
+
+// Forget implements [router.Follower].
+func (f *follower) Forget(id kv.WorkerID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.workers, id)
+	f.settleLocked(id)
+	f.Links.Forget(id)
+}
+
+// settleLocked decides anew whose the sockets are, and has all but one worker follow
+// from that.
+func (f *follower) settleLocked(but kv.WorkerID) {
+	claims := make(map[string][]kv.WorkerID)
+	for id, w := range f.workers {
+		for _, s := range w.info.Streams {
+			claims[s.Address] = append(claims[s.Address], id)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(f.workers)) {
+		w := f.workers[id]
+		disputed := w.guessed && slices.ContainsFunc(w.info.Streams, func(s engine.EventStream) bool { return len(claims[s.Address]) > 1 })
+		if disputed != w.disputed {
+			w.disputed = disputed
+			if id != but {
+				f.followLocked(id, false)
+			}
+		}
+	}
+}
+
+func (f *follower) followLocked(id kv.WorkerID, restarted bool) {
+	w := f.workers[id]
+	info := w.info
+	if w.disputed {
+		none := *info
+		none.Streams = nil
+		info = &none
+	}
+	f.Links.Follow(id, info, w.poller, restarted)
+}
+
+// disputed reports whether a worker's sockets may be another's.
+func (f *follower) disputed(id kv.WorkerID) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	w := f.workers[id]
+	return w != nil && w.disputed
+}
