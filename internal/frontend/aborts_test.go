@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -84,8 +85,10 @@ func TestWaitingRequestsHaveNothingToAbort(t *testing.T) {
 			sim:    simserver.Config{TTFT: time.Minute},
 			router: router.Config{Queue: queueOf(sched.Class{BusyTokens: new(1)}, time.Hour)},
 		})
-		ctx, cancel := context.WithCancel(t.Context())
+		var leave []func()
 		for range 2 {
+			ctx, cancel := context.WithCancel(t.Context())
+			leave = append(leave, cancel)
 			go func() {
 				if resp, err := rg.client.Do(rg.request(t, "/v1/chat/completions", hello).WithContext(ctx)); err == nil {
 					resp.Body.Close()
@@ -93,8 +96,10 @@ func TestWaitingRequestsHaveNothingToAbort(t *testing.T) {
 			}()
 			synctest.Wait()
 		}
-		cancel()
-		synctest.Wait()
+		for _, cancel := range slices.Backward(leave) { // who waits first, or its turn would come
+			cancel()
+			synctest.Wait()
+		}
 		if asked, aborted := e.take(); len(asked) != 1 || len(aborted) != 1 {
 			t.Errorf("asked %d times, aborted %q; want one of each", len(asked), aborted)
 		}

@@ -204,7 +204,7 @@ func (c *call) refused(resp *engine.Response) error {
 	}
 	worker := c.placement.Last().Target.Worker
 	c.working = false
-	c.placement.Done(router.Refused)
+	c.placement.Done(router.Failed)
 	c.row.failed(failRefused, resp.Status)
 	c.model.Metrics.EngineError(metrics.EngineStatus)
 	reason := metrics.RetryUnavailable
@@ -219,7 +219,7 @@ func (c *call) refused(resp *engine.Response) error {
 
 // nonsense settles an answer that came well enough and means nothing.
 func (c *call) nonsense(err error) error {
-	c.placement.Done(router.Refused)
+	c.placement.Done(router.Failed)
 	c.row.failed(failNonsense, 0)
 	c.model.Metrics.EngineError(metrics.EngineProtocol)
 	return &openai.Error{Code: openai.CodeEngineError, Err: err, Message: err.Error()}
@@ -228,14 +228,18 @@ func (c *call) nonsense(err error) error {
 // engineError settles an answer that is an error of the engine, to be passed on.
 func (c *call) engineError(resp *engine.Response, body []byte) error {
 	c.working = false
-	c.placement.Done(router.Completed)
+	e := errorOf(resp.Status, resp.Header, body)
+	if e.HTTPStatus() >= 500 {
+		c.placement.Done(router.Failed)
+	} else {
+		c.placement.Done(router.Completed)
+	}
 	c.row.failed(failError, resp.Status)
 	// Engines refuse what is not UTF-8, each in its own words. Looking for it
 	// here spares every good request the look.
 	if err := c.req.CheckUTF8(); err != nil {
 		return err
 	}
-	e := errorOf(resp.Status, resp.Header, body)
 	if len(c.keys) > 0 && (e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden) {
 		// The client's key is not the engine's: this is between the engine and us.
 		e = &openai.Error{Code: openai.CodeEngineError, Err: e,

@@ -297,14 +297,13 @@ func (st *stream) say(b []byte) error {
 // settle ends a stream that came to its proper end.
 func (st *stream) settle() error {
 	st.working = false
-	if !st.failed {
-		st.answered()
-	}
-	st.placement.Done(router.Completed)
 	if st.failed {
+		st.placement.Done(router.Failed)
 		st.row.failed(failError, 0)
 		return &openai.Error{Code: openai.CodeEngineError, Message: "the engine reported an error inside the stream"}
 	}
+	st.answered()
+	st.placement.Done(router.Completed)
 	return nil
 }
 

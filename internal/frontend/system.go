@@ -61,6 +61,15 @@ type healthBody struct {
 	Models    []string         `json:"models"`
 	Endpoints []string         `json:"endpoints"`
 	Instances []healthInstance `json:"instances"`
+	// Warnings say what stands in the way of the best use of engines.
+	Warnings []healthWarning `json:"warnings,omitempty"`
+}
+
+// healthWarning is a warning of a worker.
+type healthWarning struct {
+	InstanceID uint64 `json:"instance_id"`
+	Code       string `json:"code"`
+	Text       string `json:"text"`
 }
 
 type healthInstance struct {
@@ -104,6 +113,13 @@ func (s *Server) health(w http.ResponseWriter, r *http.Request, _ *Key) {
 			break
 		}
 		body.Instances = append(body.Instances, describeWorker("", wk))
+	}
+	if detail && s.cfg.Engines != nil {
+		for _, e := range s.cfg.Engines() {
+			for _, w := range e.Warnings {
+				body.Warnings = append(body.Warnings, healthWarning{e.ID, w.Code, w.Text})
+			}
+		}
 	}
 	if len(body.Instances) > 0 {
 		body.Endpoints = append(body.Endpoints, "dyn://dynamo.backend.generate")
