@@ -16,9 +16,10 @@ import (
 // follow connects what engines publish with the router.
 func (s *Server) follow() {
 	s.links = kvlink.Open(kvlink.Config{
-		Target: s.router,
-		Now:    time.Now,
-		Log:    s.log,
+		Target:  s.router,
+		Now:     time.Now,
+		Log:     s.log,
+		Learned: s.router.Learned,
 		Changed: func(src kv.Source, state kvlink.State) {
 			switch state {
 			case kvlink.Live, kvlink.Dirty, kvlink.Degraded:

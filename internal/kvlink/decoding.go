@@ -35,7 +35,26 @@ func (d decoding) Apply(b *kv.Batch) error {
 	}
 	out.Epoch = b.Epoch
 	s.events.Add(uint64(len(out.Events)))
+	s.learn()
 	return d.links.cfg.Target.Apply(out)
+}
+
+// learned is what events tell about blocks.
+type learned struct {
+	size  int
+	eagle bool
+}
+
+// learn says what the events told about blocks if it is new. It is called by who decodes.
+func (s *stream) learn() {
+	now := learned{s.decoder.BlockSize(), s.decoder.Eagle()}
+	if now == s.learned || now.size == 0 {
+		return
+	}
+	s.learned = now
+	if tell := s.links.cfg.Learned; tell != nil {
+		tell(s.worker.id, now.size, now.eagle)
+	}
 }
 
 // applying notes which batch is applied.

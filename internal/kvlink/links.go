@@ -35,6 +35,10 @@ type Config struct {
 	// one after another from a goroutine of their own, a little late; states that were
 	// left meanwhile are left out. It must not call Close.
 	Changed func(kv.Source, State)
+	// Learned, if set, is told what the events of a worker say about its blocks: how
+	// many tokens they have, and whether they depend on the token after them, see
+	// [kv.Decoder]. It is called when that is new, and must not call the links.
+	Learned func(worker kv.WorkerID, blockSize int, eagle bool)
 	// Seed is where the chance comes from by which links do not all dial at once.
 	Seed uint64
 	// Dial connects to a publisher, and DialReplay to a replay socket. Nil means

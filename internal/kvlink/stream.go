@@ -41,6 +41,7 @@ type stream struct {
 	timed                     atomic.Bool  // lag means something
 
 	decoder           *kv.Decoder // used when a batch is applied
+	learned           learned     // the same
 	events, misplaced atomic.Uint64
 
 	// mu is worker.mu's to guard.

@@ -39,7 +39,7 @@ func (r *Router) admit(w *worker, info *engine.Info, restarted bool) {
 				adapters = append(adapters, a)
 			}
 		}
-		p := r.poolLocked(&em)
+		p := r.poolLocked(&em, w.eagle.Load())
 		in = append(in, p)
 		ranks = max(ranks, em.Ranks)
 		for _, a := range adapters {
@@ -106,8 +106,8 @@ func (w *worker) complete(em *engine.Model) {
 
 // poolLocked returns the pool for a model as an engine serves it, a new one if
 // there is none.
-func (r *Router) poolLocked(em *engine.Model) *pool {
-	key := poolKey{model: em.ID, blockSize: em.BlockSize, tokenizer: em.Tokenizer}
+func (r *Router) poolLocked(em *engine.Model, eagle bool) *pool {
+	key := poolKey{model: em.ID, blockSize: em.BlockSize, tokenizer: em.Tokenizer, eagle: eagle}
 	p := r.pools[key]
 	if p == nil {
 		p = newPool(r, key)

@@ -123,7 +123,10 @@ func (c *choice) hash() (blocks []kv.Block, text bool) {
 	p, q := c.pool, c.q
 	size := p.blockSize()
 	switch {
-	case q.Blocks != nil && q.BlockSize == size:
+	case p.key.eagle && len(q.Tokens) > 0:
+		c.own = kv.AppendEagleBlocks(c.own[:0], q.HashSeed, q.Tokens, size)
+		return c.own, false
+	case q.Blocks != nil && q.BlockSize == size && !p.key.eagle:
 		return q.Blocks, false
 	case len(q.Tokens) > 0:
 		c.own = kv.AppendBlocks(c.own[:0], q.HashSeed, q.Tokens, size)

@@ -152,14 +152,18 @@ func (r *Router) Tells(src kv.Source, tells bool) {
 	}
 }
 
-// Learned says how many tokens a block of a worker has, going by its events. It
-// matters only for engines that do not state it.
-func (r *Router) Learned(id kv.WorkerID, blockSize int) {
+// Learned says what a worker's blocks are, going by its events: how many tokens they
+// have, which matters for engines that do not state it, and whether they depend on the
+// token after them.
+func (r *Router) Learned(id kv.WorkerID, blockSize int, eagle bool) {
 	w := r.worker(id)
-	if w == nil || w.learned.Swap(int64(blockSize)) == int64(blockSize) {
+	if w == nil {
 		return
 	}
-	if info := w.info.Load(); info != nil && w.BlockSize == 0 && slices.ContainsFunc(info.Models, func(m engine.Model) bool { return m.BlockSize == 0 }) {
+	size := w.learned.Swap(int64(blockSize)) != int64(blockSize)
+	info := w.info.Load()
+	unstated := info != nil && w.BlockSize == 0 && slices.ContainsFunc(info.Models, func(m engine.Model) bool { return m.BlockSize == 0 })
+	if w.eagle.Swap(eagle) != eagle || size && unstated {
 		w.renew.Store(true)
 		w.awaken()
 	}

@@ -55,7 +55,7 @@ func (w *world) admit(id kv.WorkerID, models []engine.Model) {
 			continue
 		}
 		for rank := range max(1, em.Ranks) {
-			if p := w.r.pools[poolKey{em.ID, em.BlockSize, em.Tokenizer}]; p != nil {
+			if p := w.r.pools[poolKey{model: em.ID, blockSize: em.BlockSize, tokenizer: em.Tokenizer}]; p != nil {
 				stays[holder{p, kv.Source{Worker: id, Rank: uint32(rank)}}] = true
 			}
 		}

@@ -22,6 +22,7 @@ type poolKey struct {
 	model     string
 	blockSize int
 	tokenizer string
+	eagle     bool // blocks depend on the token after them
 }
 
 // pool is a set of ranks between which a request may be moved freely. Choosing

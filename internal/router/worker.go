@@ -54,6 +54,7 @@ type worker struct {
 	identified     time.Time    // when it was last asked what it is; for who watches it
 	hoarse         bool         // it did not compute a token when it was asked to; the same
 	learned        atomic.Int64 // tokens in a block, as its events tell; 0 = not yet
+	eagle          atomic.Bool  // its blocks depend on the token after them, as its events tell
 	pools          atomic.Pointer[[]*pool]
 	ranks          atomic.Uint32 // how many it has
 	wake           chan struct{} // of size one: probe now

@@ -358,7 +358,7 @@ func TestTells(t *testing.T) {
 func TestLearnedBlockSize(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := crew(t, Config{}, Spec{Engine: live(0)})
-		r.Learned(1, 32)
+		r.Learned(1, 32, false)
 		synctest.Wait()
 		m, err := r.Lookup("m")
 		if err != nil || m.BlockSize != 32 {
@@ -366,6 +366,25 @@ func TestLearnedBlockSize(t *testing.T) {
 		}
 		if st := r.Engines()[0]; st.State != nvext.StateEligible {
 			t.Errorf("state %s", st.State)
+		}
+
+		// And of one that speculates, blocks depend on the token after them.
+		r.Learned(1, 32, true)
+		synctest.Wait()
+		m, _ = r.Lookup("m")
+		tokens := tokensOf(1, 97)
+		run := func(tokens []uint32) int {
+			p := mustPlace(t, r, ask(m, tokens))
+			defer p.Done(Completed)
+			p.FirstToken()
+			return p.Last().OverlapBlocks
+		}
+		run(tokens)
+		if got := run(tokens); got != 3 {
+			t.Errorf("the same prompt: %d blocks, want 3", got)
+		}
+		if got := run(tokens[:96]); got != 2 {
+			t.Errorf("a prompt without the token after its last block: %d blocks, want 2", got)
 		}
 	})
 }
