@@ -87,6 +87,48 @@ func (s *Server) sampleEngines() []metrics.EngineSample {
 	return out
 }
 
+// EngineInfo is what is known of one engine. What is not known is zero.
+type EngineInfo struct {
+	ID      uint64
+	URL     string
+	Kind    string // vllm, sglang, trtllm, llamacpp, sim or openai; empty until it has answered
+	Version string
+	Models  []string
+	Ranks   int
+	// BlockSize is the number of tokens in a KV block and KVBlocks that of blocks of a
+	// rank.
+	BlockSize, KVBlocks int
+	// Events is where its first rank publishes what becomes of its KV cache, "polled"
+	// for an engine that is asked; empty if nothing is known of its cache but what was
+	// sent there. Replay says that what was missed can be asked for.
+	Events string
+	Replay bool
+	// Warnings say what stands in the way of its best use, a sentence each.
+	Warnings []string
+}
+
+// Engines returns what is known of all engines, in the order in which they came.
+func (s *Server) Engines() []EngineInfo {
+	var out []EngineInfo
+	for _, e := range s.engines() {
+		info := EngineInfo{
+			ID: e.ID, URL: e.URL, Kind: e.Kind, Version: e.Version,
+			Ranks: e.Ranks, BlockSize: e.BlockSize, KVBlocks: e.TotalBlocks,
+		}
+		for _, m := range e.Models {
+			info.Models = append(info.Models, m.ID)
+		}
+		if len(e.Events) > 0 {
+			info.Events, info.Replay = cmp.Or(e.Events[0].Address, "polled"), e.Events[0].Replay != ""
+		}
+		for _, w := range e.Warnings {
+			info.Warnings = append(info.Warnings, w.Text)
+		}
+		out = append(out, info)
+	}
+	return out
+}
+
 // engines describes all workers.
 func (s *Server) engines() []frontend.EngineStatus {
 	now := time.Now()

@@ -312,7 +312,38 @@ func greet(w io.Writer, cfg *stator.Config, srv *stator.Server) {
 		return
 	}
 	fmt.Fprintf(w, "serving %s on %s, router mode %s\n", strings.Join(models, ", "), workers, cfg.Router.Mode)
+	if len(cfg.Engines) > 0 {
+		greetEngines(w, srv.Engines())
+	}
 	fmt.Fprintf(w, "\n  curl -N %s%s%s\n\n", insecure, auth, chatExample(base, models[0]))
+}
+
+// greetEngines says what each engine turned out to be.
+func greetEngines(w io.Writer, engines []stator.EngineInfo) {
+	for _, e := range engines {
+		if e.Kind == "" {
+			fmt.Fprintf(w, "  %s: no answer yet\n", e.URL)
+			continue
+		}
+		parts := []string{strings.TrimSpace(e.Kind + " " + e.Version)}
+		if e.Ranks > 1 {
+			parts = append(parts, count(e.Ranks, "rank"))
+		}
+		if e.BlockSize > 0 && e.KVBlocks > 0 {
+			parts = append(parts, fmt.Sprintf("%d blocks of %d tokens", e.KVBlocks, e.BlockSize))
+		}
+		switch {
+		case e.Events == "":
+			parts = append(parts, "no events: its cache is guessed from what is sent there")
+		case e.Replay:
+			parts = append(parts, "events at "+e.Events+" with replay")
+		case e.Events == "polled":
+			parts = append(parts, "events are polled")
+		default:
+			parts = append(parts, "events at "+e.Events)
+		}
+		fmt.Fprintf(w, "  %s: %s\n", e.URL, strings.Join(parts, ", "))
+	}
 }
 
 // chatExample returns the rest of a curl line that asks for a streamed answer.

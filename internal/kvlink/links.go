@@ -236,7 +236,11 @@ func (l *Links) told(src kv.Source, st State) {
 			attrs = append(attrs, slog.Any("err", err))
 		}
 	}
-	l.cfg.Log.LogAttrs(l.ctx, slog.LevelInfo, "kv events", attrs...)
+	level := slog.LevelInfo
+	if st == Dialing || st == Syncing { // on the way to another state
+		level = slog.LevelDebug
+	}
+	l.cfg.Log.LogAttrs(l.ctx, level, "kv events", attrs...)
 	if l.cfg.Changed != nil {
 		l.cfg.Changed(src, st)
 	}

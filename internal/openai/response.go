@@ -51,12 +51,19 @@ func ParseChunk(data []byte, info *ChunkInfo) error {
 		return p.want("an object")
 	}
 	p.i++
+	var timings struct { // llama.cpp's, for servers whose usage lacks what they have
+		cached uint64
+		told   bool
+	}
 	for first := true; ; first = false {
 		key, keyEnd, err := p.member(first)
 		if err != nil {
 			return err
 		}
 		if keyEnd == 0 {
+			if u := info.Usage; u != nil && !u.HasCached && timings.told {
+				u.Cached, u.HasCached = timings.cached, true
+			}
 			return p.end()
 		}
 		start := p.i
@@ -70,6 +77,8 @@ func ParseChunk(data []byte, info *ChunkInfo) error {
 			} else {
 				err = p.skip()
 			}
+		case `"timings"`:
+			timings.cached, timings.told, err = p.uintMember(`"cache_n"`)
 		case `"error"`:
 			info.Error, err = p.value()
 		case `"nvext"`:
@@ -232,7 +241,7 @@ func (u *Usage) parse(p *parser) error {
 		case `"completion_tokens"`:
 			u.Completion, _, err = p.uint()
 		case `"prompt_tokens_details"`:
-			err = u.details(p)
+			u.Cached, u.HasCached, err = p.uintMember(`"cached_tokens"`)
 		default:
 			err = p.skip()
 		}
@@ -242,23 +251,25 @@ func (u *Usage) parse(p *parser) error {
 	}
 }
 
-func (u *Usage) details(p *parser) error {
+// uintMember moves over the value at the cursor and returns the member of that quoted
+// name if it is an object with one that is an unsigned integer.
+func (p *parser) uintMember(name string) (n uint64, ok bool, err error) {
 	if p.peek() != '{' {
-		return p.skip()
+		return 0, false, p.skip()
 	}
 	p.i++
 	for first := true; ; first = false {
 		key, keyEnd, err := p.member(first)
 		if err != nil || keyEnd == 0 {
-			return err
+			return n, ok, err
 		}
-		if string(p.b[key:keyEnd]) == `"cached_tokens"` {
-			u.Cached, u.HasCached, err = p.uint()
+		if string(p.b[key:keyEnd]) == name {
+			n, ok, err = p.uint()
 		} else {
 			err = p.skip()
 		}
 		if err != nil {
-			return err
+			return 0, false, err
 		}
 	}
 }

@@ -281,3 +281,18 @@ func FuzzParseChunk(f *testing.F) {
 		}
 	})
 }
+
+// TestTimings: what llama.cpp says of its cache counts where its usage does not say.
+func TestTimings(t *testing.T) {
+	for body, want := range map[string]Usage{
+		`{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":1},"timings":{"prompt_n":2,"cache_n":7}}`:                                        {9, 1, 7, true},
+		`{"timings":{"cache_n":7},"usage":{"prompt_tokens":9,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":3}}}`:                      {9, 1, 3, true},
+		`{"timings":{"cache_n":"7"},"usage":{"prompt_tokens":9,"completion_tokens":1}}`:                                                                {9, 1, 0, false},
+		`{"timings":null,"usage":{"prompt_tokens":9,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":4,"other":[1]},"completion_x":{}}}`: {9, 1, 4, true},
+	} {
+		var info ChunkInfo
+		if err := ParseChunk([]byte(body), &info); err != nil || info.Usage == nil || *info.Usage != want {
+			t.Errorf("%s: %+v, %v, want %+v", body, info.Usage, err, want)
+		}
+	}
+}
