@@ -22,8 +22,9 @@ type Config struct {
 	// Sim runs simulated engines inside the server. None by default.
 	Sim SimConfig `koanf:"sim"`
 	// Models say where the tokens of prompts come from, by served model. None by
-	// default: simulated engines say which tokens are theirs, and requests to others
-	// are placed without.
+	// default: simulated engines say which tokens are theirs; vLLM, SGLang and llama.cpp
+	// are asked, which takes a round trip for each prompt; requests to others are placed
+	// without.
 	Models []ModelConfig `koanf:"models"`
 	// Hub is where the tokenizers of models are downloaded from.
 	Hub HubConfig `koanf:"hub"`

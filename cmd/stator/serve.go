@@ -313,7 +313,14 @@ func greet(w io.Writer, cfg *stator.Config, srv *stator.Server) {
 	}
 	fmt.Fprintf(w, "serving %s on %s, router mode %s\n", strings.Join(models, ", "), workers, cfg.Router.Mode)
 	if len(cfg.Engines) > 0 {
-		greetEngines(w, srv.Engines())
+		engines := srv.Engines()
+		greetEngines(w, engines)
+		asked := slices.ContainsFunc(engines, func(e stator.EngineInfo) bool {
+			return e.Kind == "vllm" || e.Kind == "sglang" || e.Kind == "llamacpp"
+		})
+		if asked && len(cfg.Models) == 0 && cfg.Router.Mode == "kv" {
+			fmt.Fprintln(w, "tokens of prompts are asked from the engines; with --tokenizer REF they are made here, which is faster")
+		}
 	}
 	fmt.Fprintf(w, "\n  curl -N %s%s%s\n\n", insecure, auth, chatExample(base, models[0]))
 }

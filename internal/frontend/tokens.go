@@ -27,7 +27,8 @@ const OtherModels = "*"
 
 // SetTokens says where the tokens of models come from, by the names they are served
 // under. An adapter without an entry has that of its model. Models without one have
-// the built-in tokenizer that their engines name, if they do. SetTokens keeps the
+// the built-in tokenizer that their engines name, if they do, and otherwise those that
+// their engines give when asked, if they are of a kind that does. SetTokens keeps the
 // map; it is called before the first request.
 func (s *Server) SetTokens(byModel map[string]Tokens) {
 	s.tokens = byModel
@@ -81,7 +82,7 @@ func (s *Server) tokensOf(m *router.Model) Tokens {
 		s.qwen3.Store(true)
 		return Tokens{Local: qwen3.Model()}
 	default:
-		return Tokens{}
+		return Tokens{Engine: m.EngineTokens}
 	}
 }
 

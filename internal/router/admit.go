@@ -140,11 +140,13 @@ func (r *Router) modelLocked(name string, p *pool) {
 func (r *Router) summarizeLocked(old *Model) {
 	m := *old
 	m.ContextLength, m.Tokenizer, m.BlockSize, m.Adapter, m.Parent = 0, "", 0, false, ""
+	m.EngineTokens = true
 	var info metrics.Info
 	first := true
 	m.pools = nil
 	for _, p := range old.pools {
-		n := p.models(m.ID, func(em *engine.Model) {
+		n := p.models(m.ID, func(em *engine.Model, kind string) {
+			m.EngineTokens = m.EngineTokens && givesTokens(kind)
 			m.ContextLength = max(m.ContextLength, em.ContextLength)
 			if em.Parent != "" {
 				m.Adapter, m.Parent = true, em.Parent
@@ -166,7 +168,14 @@ func (r *Router) summarizeLocked(old *Model) {
 			m.pools = append(m.pools, p)
 		}
 	}
+	m.EngineTokens = m.EngineTokens && len(m.pools) > 0
 	info.ContextLength = m.ContextLength
 	m.Metrics.SetInfo(info)
 	r.models[m.ID] = &m
+}
+
+// givesTokens reports whether engines of a kind give the tokens of chats and texts as
+// they would compute them.
+func givesTokens(kind string) bool {
+	return kind == engine.VLLM || kind == engine.SGLang || kind == engine.LlamaCpp
 }

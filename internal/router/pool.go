@@ -309,20 +309,20 @@ func (p *pool) admit(w *worker, rank uint32, m *engine.Model, adapters []engine.
 }
 
 // models calls f for what each slot's engine says about the model or adapter of that
-// name and returns how many slots have it.
-func (p *pool) models(name string, f func(*engine.Model)) int {
+// name, with the engine's kind, and returns how many slots have it.
+func (p *pool) models(name string, f func(m *engine.Model, kind string)) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := 0
 	for _, s := range p.slots {
 		if s.model.ID == name {
 			n++
-			f(&s.model)
+			f(&s.model, s.worker.kind())
 		}
 		for i := range s.adapters {
 			if s.adapters[i].ID == name {
 				n++
-				f(&s.adapters[i])
+				f(&s.adapters[i], s.worker.kind())
 			}
 		}
 	}

@@ -250,6 +250,7 @@ type Model struct {
 	Created       time.Time // when the model was first seen
 	ContextLength int       // the longest of its workers'; 0 = unknown
 	Tokenizer     string    // name of a built-in tokenizer, if all workers use it
+	EngineTokens  bool      // all workers are of kinds that give the tokens of prompts when asked
 	BlockSize     int       // tokens in a KV block, if all workers agree; else 0
 	Adapter       bool      // a worker serves it as an adapter of another model
 	Parent        string    // that other model
