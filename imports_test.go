@@ -23,7 +23,7 @@ var layers = [][]string{
 	{"bench", "internal/llamatest", "internal/vllmtest"},
 	{"cmd/stator", "internal/ucd/gen", "internal/tokenize/normal/gen", "internal/tokenize/qwen3/gen"},
 	{"."},
-	{"internal/frontend", "internal/indexserver", "internal/replay"},
+	{"internal/doctor", "internal/frontend", "internal/indexserver", "internal/replay"},
 	{"internal/router", "internal/kvlink", "internal/engine/detect"},
 	{"internal/kvfeed", "internal/engine/vllm", "internal/engine/sglang", "internal/engine/trtllm", "internal/engine/llamacpp"},
 	{"internal/engine/eventsocket", "internal/engine/openaihttp", "internal/engine/enginetest", "internal/kvindex", "internal/sched", "internal/thompson", "internal/simserver", "internal/trace/tracetest"},

@@ -111,27 +111,49 @@ func (l *load) calibrate(ctx context.Context, p *process, fill time.Duration) (i
 	}
 }
 
-// compare measures processes under the same load: after a warm-up, several rounds
-// in which each has its turn, back to back, with the same number of exchanges. The
-// order turns around from round to round, so that a machine that gets slower or
-// faster favours none. The answer holds the rounds of each process.
+// side is one of those that are compared: a process under a load.
+type side struct {
+	load    *load
+	process *process
+}
+
+// compare measures processes under the same load. The answer holds the rounds of each.
 func (l *load) compare(ctx context.Context, o options, ps []*process) ([][]round, error) {
+	sides := make([]side, len(ps))
+	for i, p := range ps {
+		sides[i] = side{l, p}
+	}
+	return compareSides(ctx, o, l.name, sides)
+}
+
+// compareSides measures loads of equally many connections and units with the same
+// number of exchanges. The first side is the baseline.
+func compareSides(ctx context.Context, o options, name string, sides []side) ([][]round, error) {
 	var n int
-	for i := range ps {
-		fits, err := l.calibrate(ctx, ps[len(ps)-1-i], o.round) // the baseline, last, decides
+	for _, s := range slices.Backward(sides) { // the baseline, last, decides
+		fits, err := s.load.calibrate(ctx, s.process, o.round)
 		if err != nil {
 			return nil, err
 		}
 		n = fits
 	}
-	o.progress("%s: %d rounds of %d %s, %d connections", l.name, o.rounds, l.units(n), l.unit, l.conns)
-	out := make([][]round, len(ps))
+	l := sides[0].load
+	o.progress("%s: %d rounds of %d %s, %d connections", name, o.rounds, l.units(n), l.unit, l.conns)
+	return takeTurns(ctx, o, sides, slices.Repeat([]int{n}, len(sides)))
+}
+
+// takeTurns measures sides that are warm: several rounds in which each has its turn,
+// back to back, with so many exchanges on a connection. The order turns around from
+// round to round, so that a machine that gets slower or faster favours none. The
+// answer holds the rounds of each side.
+func takeTurns(ctx context.Context, o options, sides []side, exchanges []int) ([][]round, error) {
+	out := make([][]round, len(sides))
 	for k := range o.rounds {
-		for i := range ps {
+		for i := range sides {
 			if k%2 == 1 {
-				i = len(ps) - 1 - i
+				i = len(sides) - 1 - i
 			}
-			r, err := l.measure(ctx, ps[i], n)
+			r, err := sides[i].load.measure(ctx, sides[i].process, exchanges[i])
 			if err != nil {
 				return nil, err
 			}

@@ -23,7 +23,7 @@ func TestChatBodies(t *testing.T) {
 	}{
 		"small":  {smallChat(), 70},
 		"large":  {largeChat(largeBody), largeBody},
-		"stream": {streamChat("someone"), 140},
+		"stream": {streamChat("someone"), 180},
 	} {
 		var chat struct {
 			Model    string

@@ -28,6 +28,13 @@
 //	       with a lock per node; memory, long lookups, lookups while a rank is removed
 //	decide choosing a rank for a prompt and booking it, against hashing the prompt
 //	       and against maps of blocks; allocations, decisions amid events
+//	events from the event socket of an engine to what lookups see, against decoding
+//	       the same payloads, and against decoding and applying them
+//	usage  CPU per stream whose usage stator asks for and hides, against one whose
+//	       client asked, and against one without
+//	request
+//	       CPU of a request with a prompt of 100,000 tokens, stage by stage, against
+//	       a bare httputil.ReverseProxy
 //
 // Machines are noisy, so a ratio decides where there is one: both sides take turns
 // under the same load with the same number of requests, and the median over the
@@ -129,6 +136,9 @@ var measurements = []struct {
 	{"tokenize", measureTokenize},
 	{"index", measureIndex},
 	{"decide", measureDecide},
+	{"events", measureEvents},
+	{"usage", measureUsage},
+	{"request", measureRequest},
 }
 
 var errOver = errors.New("over target")

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 
 func TestFlags(t *testing.T) {
 	for _, test := range []struct{ args, want string }{
-		{"-run proxy,nothing", `-run: expected some of proxy, sse, idle, start, sim, replay, tokenize, index, decide, got "nothing"`},
+		{"-run proxy,nothing", `-run: expected some of proxy, sse, idle, start, sim, replay, tokenize, index, decide, events, usage, request, got "nothing"`},
 		{"-seconds 0", "-seconds: expected 0.1 to 60, got 0"},
 		{"-seconds NaN", "-seconds: expected 0.1 to 60, got NaN"},
 		{"-rounds 0", "-rounds: expected at least 1, got 0"},
@@ -45,7 +45,7 @@ func TestStartFailure(t *testing.T) {
 		p.stop()
 		t.Fatal("a proxy of an unknown kind started")
 	}
-	const want = "baseline: ended before it listened\nproxy: kind: expected reverse, copy or bare, got \"other\"\n"
+	const want = "baseline: ended before it listened\nproxy: kind: expected reverse, copy, bare, publish or clocked, got \"other\"\n"
 	if err.Error() != want {
 		t.Errorf("got %q, want %q", err, want)
 	}
@@ -88,6 +88,7 @@ func TestReport(t *testing.T) {
 	r.below("memory", 50, 64, 64, "KiB")
 	r.below("start", 0, 0.0661, 1, "s")
 	r.details = append(r.details, detail{"request", "nginx", "2.0 µs", "30.0 µs", "1.00"})
+	r.tables = append(r.tables, [][]string{{"a request", "new"}, {"read", "1.0 µs"}})
 	r.note("nginx: %s", "fine")
 	r.note("nginx: %s", "fine")
 	if !r.over() {
@@ -110,6 +111,9 @@ func TestReport(t *testing.T) {
 		"",
 		"for information  through  CPU     median time  client reads",
 		"request          nginx    2.0 µs  30.0 µs      1.00",
+		"",
+		"a request  new",
+		"read       1.0 µs",
 		"nginx: fine",
 		"",
 	}

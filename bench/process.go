@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -122,6 +124,27 @@ func (p *process) failure(err error) error {
 		return fmt.Errorf("%s: %w; its log ends with\n%s", p.name, err, said)
 	}
 	return fmt.Errorf("%s: %w", p.name, err)
+}
+
+// get asks the process for something beside what is measured and returns the answer.
+func (p *process) get(ctx context.Context, path string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.addr+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, p.failure(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, p.failure(err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, p.failure(fmt.Errorf("%s: expected status 200, got %d: %s", path, resp.StatusCode, bytes.TrimSpace(body)))
+	}
+	return body, nil
 }
 
 // greeter is a standard output that looks for the greeting and drops the rest.

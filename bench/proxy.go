@@ -22,6 +22,8 @@ const (
 	kindReverse  = "reverse"
 	kindCopy     = "copy"
 	kindBare     = "bare"
+	kindPublish  = "publish"
+	kindClocked  = "clocked"
 )
 
 // serveProxy is the program's life as a baseline: it serves a proxy of the given
@@ -41,8 +43,17 @@ func serveProxy(kind, target string) error {
 		if h, err = bareHandler(target); err != nil {
 			return err
 		}
+	case kindPublish:
+		if h, err = publishHandler(target); err != nil {
+			return err
+		}
+	case kindClocked:
+		if h, err = clockedHandler(context.Background(), target); err != nil {
+			return err
+		}
 	default:
-		return fmt.Errorf("proxy: kind: expected %s, %s or %s, got %q", kindReverse, kindCopy, kindBare, kind)
+		return fmt.Errorf("proxy: kind: expected %s, %s, %s, %s or %s, got %q",
+			kindReverse, kindCopy, kindBare, kindPublish, kindClocked, kind)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

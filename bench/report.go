@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 )
@@ -24,6 +25,7 @@ type detail struct{ what, who, cpu, time, reads string }
 type report struct {
 	rows    []row
 	details []detail
+	tables  [][][]string // of cells, each with its head
 	notes   []string
 }
 
@@ -117,6 +119,12 @@ func (r *report) write(w io.Writer) error {
 		fmt.Fprintln(t, "for information\tthrough\tCPU\tmedian time\tclient reads")
 		for _, d := range r.details {
 			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", d.what, d.who, d.cpu, d.time, d.reads)
+		}
+	}
+	for _, table := range r.tables {
+		fmt.Fprintln(t)
+		for _, cells := range table {
+			fmt.Fprintln(t, strings.Join(cells, "\t"))
 		}
 	}
 	if err := t.Flush(); err != nil {

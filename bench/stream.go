@@ -42,8 +42,8 @@ func measureStream(ctx context.Context, o options, r *report) error {
 	if err != nil {
 		return err
 	}
-	if len(events) != streamTokens+1 {
-		return fmt.Errorf("expected %d events, got %d", streamTokens+1, len(events))
+	if want := streamTokens + 2; len(events) != want { // those of tokens, the usage and the end
+		return fmt.Errorf("expected %d events, got %d", want, len(events))
 	}
 	l := streamLoad(engine, events)
 	rounds, err := l.compare(ctx, o, ps)
@@ -64,26 +64,35 @@ func streamLoad(engine *replayer, events [][]byte) *load {
 		conns: streamConns,
 		client: func(i int) func(*conn) error {
 			body := streamChat(fmt.Sprintf("user-%d", i))
-			request := chatRequest(body)
-			buf := make([]byte, 16<<10)
-			return func(c *conn) error {
-				// There is room for every step, also when nobody waits any more.
-				steps := make(chan struct{}, len(events))
-				engine.set(body, &answer{contentType: "text/event-stream; charset=utf-8", events: events, steps: steps})
-				resp, err := c.send(request)
-				if err != nil {
-					return err
-				}
-				return receive(resp.Body, events, buf, steps)
-			}
+			return lockstep(engine, body, body, events, events)
 		},
 	}
 }
 
-// streamChat returns the request for a stream, on behalf of a user.
+// lockstep returns the exchange of a stream in which the engine sends each event when
+// the client has the one before: the client sends body, the engine gets arrives and
+// sends events, and the client gets want, of which there are as many.
+func lockstep(engine *replayer, body, arrives []byte, events, want [][]byte) func(*conn) error {
+	request := chatRequest(body)
+	buf := make([]byte, 16<<10)
+	return func(c *conn) error {
+		// There is room for every step, also when nobody waits any more.
+		steps := make(chan struct{}, len(events))
+		engine.set(arrives, &answer{contentType: "text/event-stream; charset=utf-8", events: events, steps: steps})
+		resp, err := c.send(request)
+		if err != nil {
+			return err
+		}
+		return receive(resp.Body, want, buf, steps)
+	}
+}
+
+// streamChat returns the request for a stream, on behalf of a user. It asks for the
+// usage, so that stator has nothing to ask for and nothing to hide: everyone relays
+// the same bytes.
 func streamChat(user string) []byte {
 	return fmt.Appendf(nil, `{"model":%q,"messages":[{"role":"user","content":"Tell me more."}],`+
-		`"max_tokens":%d,"ignore_eos":true,"stream":true,"user":%q}`, model, streamTokens, user)
+		`"max_tokens":%d,"ignore_eos":true,"stream":true,"user":%q,"stream_options":{"include_usage":true}}`, model, streamTokens, user)
 }
 
 // errMerged means that bytes arrived after an event before they were asked for.
