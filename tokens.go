@@ -98,21 +98,24 @@ func (s *Server) loadTokenizer(ctx context.Context, t *tokenizer) error {
 	return nil
 }
 
-func (s *Server) openTokenizer(ctx context.Context, t *tokenizer) error {
-	if t.config.Tokenizer == tokensOfQwen3 && len(t.config.fileKeys()) == 0 {
-		t.loaded = qwen3.Model()
-		return nil
-	}
-	o, err := t.config.options()
-	if err != nil {
-		return err
-	}
-	if t.config.Tokenizer == tokensOfQwen3 {
-		t.loaded, err = qwen3.Open(o)
-		return err
-	}
-	t.loaded, err = local.Open(ctx, t.config.Tokenizer, s.cfg.Hub.client(s.progress), o)
+func (s *Server) openTokenizer(ctx context.Context, t *tokenizer) (err error) {
+	t.loaded, err = t.config.open(ctx, s.cfg.Hub.client(s.progress))
 	return err
+}
+
+// open loads the tokenizer, which is one that is built in or has files.
+func (m *ModelConfig) open(ctx context.Context, client *hub.Client) (*local.Model, error) {
+	if m.Tokenizer == tokensOfQwen3 && len(m.fileKeys()) == 0 {
+		return qwen3.Model(), nil
+	}
+	o, err := m.options()
+	if err != nil {
+		return nil, err
+	}
+	if m.Tokenizer == tokensOfQwen3 {
+		return qwen3.Open(o)
+	}
+	return local.Open(ctx, m.Tokenizer, client, o)
 }
 
 // options returns how the model's files are used. It reads the template if that is

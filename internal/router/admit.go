@@ -16,15 +16,16 @@ import (
 // A worker that came back, or was started anew, has restarted: its cache is empty.
 func (r *Router) admit(w *worker, info *engine.Info, restarted bool) {
 	r.mu.Lock()
-	if r.workers[w.ID] != w { // it was removed meanwhile
+	if w.removed { // meanwhile
 		r.mu.Unlock()
 		return
 	}
 	r.cfg.Metrics.DropWorker(uint64(w.ID)) // series of ranks that it has no more
+	w.moving.Lock()
 	w.info.Store(info)
 	stays := make(map[*slot]bool)
 	var in []*pool
-	ranks := 0
+	ranks, moved := 0, false
 	for _, em := range info.Models {
 		if em.Parent != "" && serves(info, em.Parent) {
 			continue // it goes with its model
@@ -47,7 +48,13 @@ func (r *Router) admit(w *worker, info *engine.Info, restarted bool) {
 		}
 		for rank := range em.Ranks {
 			gauges := r.cfg.Metrics.Worker(uint64(w.ID), uint32(rank))
-			stays[p.admit(w, uint32(rank), &em, adapters, gauges, restarted)] = true
+			s := p.admit(w, uint32(rank), &em, adapters, gauges, restarted)
+			stays[s] = true
+			if restarted {
+				moved = moved || p.entered(w.in(), s) != nil
+			} else {
+				p.carry(w.in(), s)
+			}
 		}
 	}
 	if info.Engine != nil {
@@ -57,6 +64,7 @@ func (r *Router) admit(w *worker, info *engine.Info, restarted bool) {
 	}
 	w.pools.Store(&in)
 	w.ranks.Store(uint32(ranks))
+	w.moving.Unlock()
 	w.inhibitedUntil.Store(0)
 	w.tripped.Store(false)
 	w.since.Store(r.cfg.Now().UnixNano())
@@ -64,6 +72,9 @@ func (r *Router) admit(w *worker, info *engine.Info, restarted bool) {
 	pools := slices.Collect(maps.Values(r.pools))
 	r.retainLocked(w, stays)
 	r.mu.Unlock()
+	if moved && r.follower != nil {
+		r.follower.Forget(w.ID) // what it has told of its new life, it told another pool
+	}
 	r.follow(w, info, restarted)
 	now := r.cfg.Now()
 	for _, p := range pools {

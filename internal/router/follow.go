@@ -79,6 +79,7 @@ func (r *Router) Apply(b *kv.Batch) error {
 	if w.voice.heard(r.cfg.Now) {
 		r.cfg.Log.Info("worker tells of its cache again", "worker", w.ID, "url", w.Name)
 	}
+	defer w.stay()()
 	for _, p := range w.in() {
 		if b.Source.Rank < w.ranks.Load() {
 			p.told.Apply(b)
@@ -91,7 +92,9 @@ func (r *Router) Apply(b *kv.Batch) error {
 
 // ClearRank takes it that a rank's cache is empty.
 func (r *Router) ClearRank(src kv.Source) {
-	for _, p := range r.worker(src.Worker).in() {
+	w := r.worker(src.Worker)
+	defer w.stay()()
+	for _, p := range w.in() {
 		p.told.ClearRank(src)
 	}
 }
@@ -100,7 +103,9 @@ func (r *Router) ClearRank(src kv.Source) {
 // something.
 func (r *Router) RemoveRank(src kv.Source) bool {
 	found := false
-	for _, p := range r.worker(src.Worker).in() {
+	w := r.worker(src.Worker)
+	defer w.stay()()
+	for _, p := range w.in() {
 		// The rank stays, and so does what counts its blocks.
 		if _, ok := p.told.Rank(src); ok {
 			p.told.ClearRank(src)
@@ -113,7 +118,9 @@ func (r *Router) RemoveRank(src kv.Source) bool {
 // Restore replaces what is known of a rank's cache by the events of a dump, or leaves
 // it as it is when it returns an error.
 func (r *Router) Restore(src kv.Source, epoch, seq uint64, events iter.Seq2[*kv.Event, error]) error {
-	pools := r.worker(src.Worker).in()
+	w := r.worker(src.Worker)
+	defer w.stay()()
+	pools := w.in()
 	if len(pools) > 1 { // each needs them
 		var kept []*kv.Event
 		for ev, err := range events {
@@ -147,6 +154,7 @@ func (r *Router) Restore(src kv.Source, epoch, seq uint64, events iter.Seq2[*kv.
 // was sent to one that does not tell is taken to be there instead.
 func (r *Router) Tells(src kv.Source, tells bool) {
 	w := r.worker(src.Worker)
+	defer w.stay()()
 	for _, p := range w.in() {
 		p.setTells(src, tells)
 	}
@@ -184,6 +192,60 @@ func (w *worker) in() []*pool {
 		return *pools
 	}
 	return nil
+}
+
+// stay keeps a worker, which may be nil, in its pools until the function that it returns
+// is called.
+func (w *worker) stay() (done func()) {
+	if w == nil {
+		return func() {}
+	}
+	w.moving.RLock()
+	return w.moving.RUnlock
+}
+
+// entered returns the pool of the same model that a rank's worker leaves for this one;
+// nil if it is new, or was here before.
+func (p *pool) entered(leaving []*pool, s *slot) *pool {
+	if slices.Contains(leaving, p) {
+		return nil
+	}
+	i := slices.IndexFunc(leaving, func(from *pool) bool {
+		return from.key.model == p.key.model && s.target.Rank < s.worker.ranks.Load()
+	})
+	if i < 0 {
+		return nil
+	}
+	return leaving[i]
+}
+
+// carry takes over what is known of a rank's cache from the pool that it comes from:
+// what an engine has told, it does not tell again. The hashes are of its own blocks,
+// whatever those were taken to be. The caller holds the worker's moving.
+func (p *pool) carry(leaving []*pool, s *slot) {
+	from := p.entered(leaving, s)
+	if from == nil || from.told == nil {
+		return
+	}
+	src := s.source()
+	if d, ok := from.told.Dump(src); ok && d.Known {
+		// It has no errors to return.
+		_ = p.told.Restore(src, d.Epoch, d.Seq, func(yield func(*kv.Event, error) bool) {
+			for ev := range d.All() {
+				if !yield(ev, nil) {
+					return
+				}
+			}
+		})
+	}
+	p.setTells(src, from.telling(src))
+}
+
+// telling reports whether all that a rank has in its cache is known from its events.
+func (p *pool) telling(src kv.Source) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.ContainsFunc(p.slots, func(s *slot) bool { return s.source() == src && s.telling.Load() })
 }
 
 func (p *pool) setTells(src kv.Source, tells bool) {

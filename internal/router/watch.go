@@ -174,9 +174,6 @@ func (r *Router) review(w *worker) {
 			w.tripped.Store(tripped)
 			w.inhibitedUntil.Store(until)
 		}
-		if renew && !restarted { // it is in another pool, which has to hear all of it
-			r.follow(w, info, true)
-		}
 	}
 }
 

@@ -55,11 +55,13 @@ type worker struct {
 	hoarse         bool         // it did not compute a token when it was asked to; the same
 	learned        atomic.Int64 // tokens in a block, as its events tell; 0 = not yet
 	eagle          atomic.Bool  // its blocks depend on the token after them, as its events tell
+	moving         sync.RWMutex // held by who changes pools, and for reading by who changes what is known of its caches there
 	pools          atomic.Pointer[[]*pool]
 	ranks          atomic.Uint32 // how many it has
 	wake           chan struct{} // of size one: probe now
 	checked        chan struct{} // closed after the first check
 	once           sync.Once
+	removed        bool            // guarded by the router's mutex
 	ctx            context.Context // until it is removed
 	cancel         context.CancelFunc
 	ended          chan struct{} // closed when nobody watches it any more
@@ -73,9 +75,11 @@ func (w *worker) adapter() engine.Engine {
 	return w.Engine
 }
 
+// inhibited reports whether the worker is left alone. One that kept failing is until it
+// has shown that it computes.
 func (w *worker) inhibited(now time.Time) bool {
 	until := w.inhibitedUntil.Load()
-	return until != 0 && now.UnixNano() < until
+	return until != 0 && (now.UnixNano() < until || w.tripped.Load())
 }
 
 // slots is how many prompts its server runs at a time and keeps afterwards, 0 if it
@@ -123,21 +127,21 @@ func (r *Router) Add(spec Spec) error {
 func (r *Router) Remove(id kv.WorkerID) bool {
 	r.mu.Lock()
 	w := r.workers[id]
-	if w != nil {
-		w.discovered.Store(false)
-		w.cancel()
-		delete(r.workers, id)
-		r.order = slices.DeleteFunc(r.order, func(o *worker) bool { return o == w })
-	}
-	r.mu.Unlock()
-	if w == nil {
+	if w == nil || w.removed {
+		r.mu.Unlock()
 		return false
 	}
+	w.removed = true
+	w.discovered.Store(false)
+	w.cancel()
+	r.order = slices.DeleteFunc(r.order, func(o *worker) bool { return o == w })
+	r.mu.Unlock()
 	<-w.ended
 	if r.follower != nil {
 		r.follower.Forget(id)
 	}
 	r.mu.Lock()
+	delete(r.workers, id) // until here nobody else can have the id
 	r.retainLocked(w, nil)
 	r.cfg.Metrics.DropWorker(uint64(id))
 	pools := slices.Collect(maps.Values(r.pools))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -412,4 +413,49 @@ func TestTokensDiffer(t *testing.T) {
 			t.Errorf("after an equal count: %v", w)
 		}
 	})
+}
+
+// TestWorkersComeAndGo: adding, removing, placing and telling at the same time leaves
+// nothing behind.
+func TestWorkersComeAndGo(t *testing.T) {
+	r, m := crew(t, Config{}, Spec{ID: 100})
+	r.SetFollower(nil)
+	var all sync.WaitGroup
+	for g := range 4 {
+		all.Go(func() {
+			for i := range 50 {
+				id := kv.WorkerID(1 + (g+i)%3)
+				if err := r.Add(Spec{ID: id, Engine: live(16)}); err == nil {
+					r.WaitChecked(t.Context())
+				}
+				if p, err := r.Place(t.Context(), &Request{Model: m, PromptTokens: 100}); err == nil {
+					_ = r.Apply(&kv.Batch{Source: kv.Source{Worker: id}})
+					r.Tells(kv.Source{Worker: id}, i%2 == 0)
+					p.FirstToken()
+					p.Done([]Outcome{Completed, Failed, Broken, Cancelled}[i%4])
+				}
+				r.Engines()
+				r.Remove(id)
+			}
+		})
+	}
+	all.Wait()
+	for id := range kv.WorkerID(4) {
+		r.Remove(id)
+	}
+	m, err := r.Lookup("m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := loads(m); got.inflight != 0 || got.activeBlocks != 0 {
+		t.Errorf("left over: %+v", got)
+	}
+	if d, n := r.Workers(); d > n || n != 1 {
+		t.Errorf("%d of %d workers are left, want one", d, n)
+	}
+	for _, p := range m.pools {
+		if n := len(p.told.Ranks()) + len(p.sent.Ranks()); n > 2 {
+			t.Errorf("%d ranks are left in the indexes", n)
+		}
+	}
 }

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"bytes"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stator-ai/stator/internal/simserver"
+)
+
+// TestDoctorExitCodes checks the codes that scripts cannot tell apart.
+func TestDoctorExitCodes(t *testing.T) {
+	t.Setenv("STATOR_CONFIG", "")
+	sim, err := simserver.New(simserver.Config{Dress: simserver.DressLlamaCpp, Model: "m"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewServer(sim)
+	t.Cleanup(func() {
+		sim.Close()
+		srv.Close()
+	})
+	fine := "doctor --no-requests --tokenizer qwen3 --engine " + srv.URL
+	for _, tt := range []struct {
+		args string
+		want int
+	}{
+		{fine, exitOK},
+		{fine + " --strict", exitOK},
+		{fine + ",kind=openai", exitOK},
+		{fine + ",kind=openai --strict", exitFailure},
+		{fine + ",kind=vllm", exitFailure},
+		{fine + " --engine http://127.0.0.1:1", exitFailure},
+		{"doctor", exitUsage},
+		{"doctor --timeout -1s --engine " + srv.URL, exitUsage},
+		{"doctor extra", exitUsage},
+		{"doctor --config /does/not/exist.yaml", exitFailure},
+	} {
+		var stdout, stderr bytes.Buffer
+		if got := run(strings.Fields(tt.args), &stdout, &stderr); got != tt.want {
+			t.Errorf("%s: code %d, want %d\nstdout:\n%s\nstderr:\n%s", tt.args, got, tt.want, &stdout, &stderr)
+		}
+	}
+}
