@@ -32,17 +32,21 @@ func indexCommand() *cobra.Command {
 hold, and queries answer how many tokens of a prompt each of them has. There is an
 index for each model and routing group. /openapi.json describes the routes.
 
-Of the routes of Dynamo's indexer there are /register (without endpoint: event
-sockets are not subscribed to, workers post to /events instead), /unregister,
-/workers, /query, /query_by_hash, /dump, /health and /metrics. There are no
-/register_peer, /deregister_peer, /peers and /reopen_logs.
+A worker that is registered with the endpoint on which its engine publishes KV events
+is followed there, and asked at its replay_endpoint for what was missed. For others,
+somebody posts to /events. GET /workers says how each stands.
+
+Of the routes of Dynamo's indexer there are /register, /unregister, /workers, /query,
+/query_by_hash, /dump, /health and /metrics. There are no /register_peer,
+/deregister_peer, /peers and /reopen_logs.
 
 Where workers tell nothing, POST /route says where prompts were sent, and --ttl and
 --max-blocks say when they are forgotten.
 
 --restore takes in what another index holds, or what --dump wrote, before the
 service listens. A server that cannot be reached is passed over: the next is asked,
-and without any the index begins empty.`,
+and without any the index begins empty. Endpoints are not in a dump: register workers
+again.`,
 		Example: `  stator index
   stator index --listen 0.0.0.0:8090 --restore http://peer1:8090 --restore http://peer2:8090
   stator index --restore state.json --dump state.json

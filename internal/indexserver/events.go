@@ -68,16 +68,19 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 	default:
 		err = in.json(body)
 	}
-	status := http.StatusBadRequest
 	var f *failure
-	if errors.As(err, &f) { // there is no room for more
-		status = f.status
-		in.batch = nil // it comes again, and then it must not be stale
+	if !errors.As(err, &f) { // or else what is left comes again, and then it must not be stale
+		if last := in.flush(); err == nil {
+			err = last
+		}
 	}
-	in.flush()
 	if err != nil {
-		return &failure{status: status, err: err,
-			message: fmt.Sprintf("after %d events, which were taken in: %v", in.out.Applied, err)}
+		out := &failure{status: http.StatusBadRequest, message: err.Error(), err: err}
+		if errors.As(err, &f) {
+			out.status, out.field, out.message = f.status, f.field, f.message
+		}
+		out.message = fmt.Sprintf("after %d events, which were taken in: %s", in.out.Applied, out.message)
+		return out
 	}
 	reply(w, http.StatusOK, in.out)
 	return nil
@@ -211,7 +214,8 @@ func (in *intake) addJSON(raw []byte) error {
 func (in *intake) addMsgpack(raw []byte) error { return in.add(kv.ParseMsgpack, raw, len(raw)) }
 
 // add takes one event in that has at most so many blocks, or counts that it could not
-// be read. It fails when there is no room for it, or too many could not be read.
+// be read. It fails when there is no room for it, when too many could not be read, and
+// as flush does.
 func (in *intake) add(parse func([]byte) (*kv.Batch, error), raw []byte, blocks int) error {
 	most := eventBytes + int64(blocks)*blockBytes
 	if err := in.held.take(most); err != nil {
@@ -233,7 +237,9 @@ func (in *intake) add(parse func([]byte) (*kv.Batch, error), raw []byte, blocks 
 		in.size += size
 		return nil
 	}
-	in.flush()
+	if err := in.flush(); err != nil {
+		return err
+	}
 	in.batch, in.size = b, size
 	return nil
 }
@@ -247,11 +253,11 @@ func (in *intake) skip(reason string, events int, why func() error) {
 	}
 }
 
-// flush applies the batch at hand.
-func (in *intake) flush() {
+// flush applies the batch at hand. It fails when an event socket tells of the rank.
+func (in *intake) flush() error {
 	b := in.batch
 	if b == nil {
-		return
+		return nil
 	}
 	in.batch = nil
 	defer in.held.give(in.size)
@@ -265,15 +271,29 @@ func (in *intake) flush() {
 			in.out.Stale += len(b.Events)
 		case refused:
 			err = errUnregistered
+		case followed:
+			return twoSources(in.p.key, b.Source)
 		}
 	}
 	if err != nil {
-		reason := skipUnregistered
-		if err == errTooManyRanks {
-			reason = skipRanks
-		}
-		in.skip(reason, len(b.Events), func() error { return in.s.refusal(err, "worker_id", in.p, b.Source) })
+		in.skip(skipReason(err), len(b.Events), func() error { return in.s.refusal(err, "worker_id", in.p, b.Source) })
 	}
+	return nil
+}
+
+// skipReason is the reason for which there is no rank.
+func skipReason(err error) string {
+	if err == errTooManyRanks {
+		return skipRanks
+	}
+	return skipUnregistered
+}
+
+// twoSources refuses what would change a rank that an event socket tells of.
+func twoSources(key poolKey, src kv.Source) *failure {
+	return &failure{status: http.StatusConflict, field: "worker_id", message: fmt.Sprintf(
+		"rank %d of worker %d of model %s is told of by an event socket, and cannot have two sources: unregister it first",
+		src.Rank, src.Worker, quoted(key))}
 }
 
 // verdict is what became of a batch.
@@ -282,7 +302,8 @@ type verdict uint8
 const (
 	taken verdict = iota
 	stale
-	refused // by a rank that is gone
+	refused  // by a rank that is gone
+	followed // that is, there is a socket that tells of the rank
 )
 
 // apply takes a batch in, unless it came before or the rank is gone. It returns how
@@ -290,8 +311,11 @@ const (
 func (r *rank) apply(now time.Time, b *kv.Batch, epoch *uint64, record kv.Applier) (v verdict, missed uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.gone {
+	switch {
+	case r.gone:
 		return refused, 0
+	case r.followed():
+		return followed, 0
 	}
 	if epoch != nil && *epoch != r.epoch {
 		if *epoch < r.epoch {
@@ -312,15 +336,9 @@ func (r *rank) apply(now time.Time, b *kv.Batch, epoch *uint64, record kv.Applie
 			r.missed += missed
 		}
 	}
-	b.Epoch = r.epoch
-	r.pool.index.Tell(now)
-	if err := r.pool.index.Apply(b); err != nil {
-		panic(err) // an index takes every batch
-	}
-	if record != nil {
-		_ = record.Apply(b) // it counts what it cannot take
-	}
-	r.known, r.last = true, b.Seq
-	r.applied += uint64(len(b.Events))
+	r.take(now, b, record)
 	return taken, missed
 }
+
+// followed reports whether a socket tells of the rank. r.mu is held.
+func (r *rank) followed() bool { return r.socket != nil || r.told }

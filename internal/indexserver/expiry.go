@@ -36,8 +36,16 @@ func (s *Server) Start() {
 	})
 }
 
-// Close ends what Start began, and waits for it. The caller has stopped listening.
+// Close ends what Start began and hangs up on event sockets, and waits for all of it.
+// What is known stays, and can be dumped. The caller has stopped listening. Close may be
+// called more than once.
 func (s *Server) Close() {
+	s.linking.Lock()
+	s.closed = true
+	for _, p := range s.all() {
+		p.sockets.close()
+	}
+	s.linking.Unlock()
 	if s.expiry.stop != nil {
 		close(s.expiry.stop)
 		s.expiry.done.Wait()

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/stator-ai/stator/internal/kv"
+	"github.com/stator-ai/stator/internal/kvfeed"
 	"github.com/stator-ai/stator/internal/kvindex"
 	"github.com/stator-ai/stator/internal/metrics"
 )
@@ -23,10 +24,14 @@ func (s *Server) scrape(exposition http.Handler) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		var n metrics.ListenerCounts
 		for _, p := range s.all() {
+			links := p.tellers()
 			for _, rk := range s.members(p) {
-				if rk.listener().Status == statusPending {
+				switch l, _ := rk.listener(links); l.Status {
+				case statusPending:
 					n.Pending++
-				} else {
+				case statusFailed:
+					n.Failed++
+				default:
 					n.Active++
 				}
 			}
@@ -53,8 +58,16 @@ func (s *Server) watch(p *pool) (stop func()) {
 		for reason, n := range p.skipped {
 			out.Skipped[reason] = n.Load()
 		}
+		links, told := p.sockets.stats()
+		for reason, n := range told {
+			out.Skipped[reason] += n
+		}
+		feeds := make(map[kv.Source]*kvfeed.Stats, len(links))
+		for i := range links {
+			feeds[links[i].Source] = &links[i].Feed
+		}
 		for _, r := range s.members(p) {
-			out.Feeds = append(out.Feeds, r.sample())
+			out.Feeds = append(out.Feeds, r.sample(feeds[r.src]))
 		}
 		return out
 	})
@@ -73,11 +86,26 @@ func (p *pool) label() string {
 	return p.key.String()
 }
 
-func (r *rank) sample() metrics.FeedSample {
+// sample returns what is counted of a rank, and of the feed of its socket if it has one.
+func (r *rank) sample(feed *kvfeed.Stats) metrics.FeedSample {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return metrics.FeedSample{
+	out := metrics.FeedSample{
 		Worker: uint64(r.src.Worker), Rank: r.src.Rank,
 		Gaps: r.gaps, Missed: r.missed, Stale: r.stale, Restarts: r.restarts,
 	}
+	if feed == nil {
+		return out
+	}
+	out.Queue, out.Lag = feed.Queued, feed.Lag
+	out.Gaps += feed.Gaps
+	out.Missed += feed.Missed
+	out.Stale += feed.Stale
+	out.Restarts += feed.Restarts
+	out.Dropped = feed.Dropped + feed.Overflowed
+	out.Recoveries = make(map[string]uint64)
+	for o, n := range feed.Recoveries {
+		out.Recoveries[kvfeed.Outcome(o).String()] = n
+	}
+	return out
 }

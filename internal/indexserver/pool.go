@@ -57,6 +57,7 @@ type pool struct {
 	uses      *kvindex.Uses // nil where nobody asks for frequencies
 	unwatch   func()
 	skipped   map[string]*atomic.Uint64 // events, by each of skipReasons
+	sockets   sockets
 
 	// Guarded by Server.mu:
 	ranks   map[kv.Source]*rank
@@ -78,8 +79,10 @@ type rank struct {
 	src  kv.Source
 	pool *pool
 
-	mu   sync.Mutex
-	gone bool // unregistered: what still comes is too late
+	mu     sync.Mutex
+	gone   bool    // unregistered: what still comes is too late
+	socket *socket // that it was registered with, nil if with none
+	told   bool    // what it holds came from a socket, its own or another's
 	// last is the id of the last event, of an epoch, once known.
 	known       bool
 	epoch, last uint64
@@ -206,6 +209,7 @@ func (s *Server) remove(r *rank) bool {
 	last := s.drop(r) // only now may it be registered again
 	r.mu.Unlock()
 	if last {
+		r.pool.sockets.close()
 		r.pool.unwatch()
 	}
 	return true

@@ -2,8 +2,8 @@ package indexserver
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 
@@ -30,34 +30,21 @@ func (s *Server) register(w http.ResponseWriter, r *http.Request) error {
 	if f.text("additional_salt") != "" {
 		f.fail("additional_salt", "not supported: name the cache_salt in queries")
 	}
-	endpoint, replay := f.text("endpoint"), f.text("replay_endpoint")
+	x := f.socket(src.Rank, int(size))
 	if f.err != nil {
 		return f.err
 	}
-	if err := checkEndpoint("endpoint", endpoint); err != nil {
-		return err
+	want := wanted{key, int(size), []kv.Source{src}}
+	if x == nil {
+		err = s.ensure(want)
+	} else {
+		err = s.listen(want, src, x)
 	}
-	if err := checkEndpoint("replay_endpoint", replay); err != nil {
-		return err
-	}
-	if err := s.ensure(wanted{key, int(size), []kv.Source{src}}); err != nil {
+	if err != nil {
 		return err
 	}
 	reply(w, http.StatusCreated, statusBody{"ok"})
 	return nil
-}
-
-// checkEndpoint refuses the address of an event socket, and other text, too.
-func checkEndpoint(field, address string) error {
-	if address == "" {
-		return nil
-	}
-	u, err := url.Parse(address)
-	if err != nil || u.Scheme != "tcp" && u.Scheme != "ipc" {
-		return invalid(field, "expected nothing, or the address of an event socket such as tcp://10.0.0.7:5557, got %s", shortQuote(address))
-	}
-	return &failure{status: http.StatusNotImplemented, field: field,
-		message: "event sockets are not subscribed to: register without it, and send the worker's events to POST /events"}
 }
 
 // unregister takes ranks and their blocks away.
@@ -68,21 +55,17 @@ func (s *Server) unregister(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	key, worker := f.model(), f.instance()
-	anyGroup, anyRank := !f.has("routing_group"), !f.has("dp_rank")
-	dp := f.rank()
+	anyGroup := !f.has("routing_group")
+	var only *uint32
+	if rank := f.rank(); f.has("dp_rank") {
+		only = &rank
+	}
 	if f.err != nil {
 		return f.err
 	}
-	removed := 0
-	for _, p := range s.all() {
-		if p.key.model != key.model || !anyGroup && p.key.group != key.group {
-			continue
-		}
-		for _, rk := range s.members(p) {
-			if rk.src.Worker == worker && (anyRank || rk.src.Rank == dp) && s.remove(rk) {
-				removed++
-			}
-		}
+	removed, err := s.leave(worker, only, func(k poolKey) bool { return k.model == key.model && (anyGroup || k.group == key.group) })
+	if err != nil {
+		return err
 	}
 	if removed == 0 {
 		return &failure{status: http.StatusNotFound, field: "instance_id",
@@ -92,79 +75,42 @@ func (s *Server) unregister(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// workerBody is a worker of one model. Status is that of the rank which is furthest
-// from being of use.
-type workerBody struct {
-	InstanceID   kv.WorkerID             `json:"instance_id"`
-	ModelName    string                  `json:"model_name"`
-	RoutingGroup string                  `json:"routing_group"`
-	BlockSize    int                     `json:"block_size"`
-	Status       string                  `json:"status"`
-	Endpoints    map[string]string       `json:"endpoints"`
-	Listeners    map[string]listenerBody `json:"listeners"`
-}
-
-// listenerBody is what came from a rank.
-type listenerBody struct {
-	Status      string  `json:"status"`
-	Blocks      int     `json:"blocks"`
-	Orphans     int     `json:"orphans"`
-	Epoch       uint64  `json:"epoch"`
-	LastEventID *uint64 `json:"last_event_id"`
-	Applied     uint64  `json:"applied"`
-	Stale       uint64  `json:"stale"`
-	Missed      uint64  `json:"missed"`
-}
-
-const (
-	statusPending = "pending" // nothing has come yet
-	statusActive  = "active"
-)
-
-func (s *Server) workers(w http.ResponseWriter, r *http.Request) error {
-	q := r.URL.Query()
-	model, group := q.Get("model_name"), q.Get("routing_group")
-	out := []*workerBody{}
+// leave hangs up on the sockets of a worker's ranks in some pools, or those of only one
+// rank, and takes the ranks and their blocks away. It returns how many there were.
+func (s *Server) leave(worker kv.WorkerID, only *uint32, in func(poolKey) bool) (removed int, err error) {
+	s.linking.Lock()
+	defer s.linking.Unlock()
+	var pools []*pool
 	for _, p := range s.all() {
-		if model != "" && p.key.model != model || group != "" && p.key.group != group {
+		if !in(p.key) {
 			continue
 		}
-		var last *workerBody
-		for _, rk := range s.members(p) {
-			if last == nil || last.InstanceID != rk.src.Worker {
-				last = &workerBody{
-					InstanceID: rk.src.Worker, ModelName: p.key.model, RoutingGroup: p.key.group, BlockSize: p.blockSize,
-					Status: statusActive, Endpoints: map[string]string{}, Listeners: map[string]listenerBody{},
-				}
-				out = append(out, last)
-			}
-			l := rk.listener()
-			if l.Status == statusPending {
-				last.Status = statusPending
-			}
-			last.Listeners[strconv.FormatUint(uint64(rk.src.Rank), 10)] = l
+		pools = append(pools, p)
+		if only == nil {
+			continue
+		}
+		if _, r := s.registered(p.key, kv.Source{Worker: worker, Rank: *only}); r != nil && r.toldByOther() {
+			return 0, &failure{status: http.StatusConflict, field: "dp_rank", message: fmt.Sprintf(
+				"rank %d of worker %d is told of by the socket of another rank, and would come back: unregister that, or the worker", *only, worker)}
 		}
 	}
-	reply(w, http.StatusOK, out)
-	return nil
+	for _, p := range pools {
+		p.sockets.unlisten(worker, only) // it may add ranks until then
+		for _, r := range s.members(p) {
+			if r.src.Worker == worker && (only == nil || r.src.Rank == *only) && s.remove(r) {
+				removed++
+			}
+		}
+	}
+	return removed, nil
 }
 
-func (r *rank) listener() listenerBody {
-	stats, found := r.pool.index.Rank(r.src)
+// toldByOther reports whether events of a rank come from a socket that it was not
+// registered with.
+func (r *rank) toldByOther() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	b := listenerBody{
-		Status: statusPending, Blocks: stats.Blocks, Orphans: stats.Orphans,
-		Epoch: r.epoch, Applied: r.applied, Stale: r.stale, Missed: r.missed,
-	}
-	if found {
-		b.Status = statusActive
-	}
-	if r.known {
-		last := r.last
-		b.LastEventID = &last
-	}
-	return b
+	return r.told && r.socket == nil
 }
 
 func tokens(n int) string {

@@ -55,7 +55,7 @@ func (s *Server) restore(w http.ResponseWriter, r *http.Request) error {
 // the ranks in it. Each replaces what is there of the same rank, as
 // [kvindex.Index.Restore] does; ranks that are not in the dump stay as they are. It
 // holds the new blocks beside the old until all has been read; after an error
-// nothing has changed.
+// nothing has changed. One is that an event socket tells of a rank in the dump.
 func (s *Server) Restore(r io.Reader) (Restored, error) {
 	staged, err := s.stage(r)
 	if err != nil {
@@ -64,6 +64,9 @@ func (s *Server) Restore(r io.Reader) (Restored, error) {
 	all := make([]wanted, len(staged))
 	for i, st := range staged {
 		all[i] = wanted{st.key, st.blockSize, st.ranks()}
+	}
+	if err := s.unfollowed(all); err != nil {
+		return Restored{}, err
 	}
 	if err := s.ensure(all...); err != nil {
 		return Restored{}, err
@@ -85,6 +88,25 @@ func (s *Server) Restore(r io.Reader) (Restored, error) {
 	return done, nil
 }
 
+// unfollowed refuses ranks that event sockets tell of.
+func (s *Server) unfollowed(all []wanted) error {
+	for _, want := range all {
+		for _, src := range want.ranks {
+			_, r := s.registered(want.key, src)
+			if r == nil {
+				continue
+			}
+			r.mu.Lock()
+			followed := r.followed()
+			r.mu.Unlock()
+			if followed {
+				return twoSources(want.key, src)
+			}
+		}
+	}
+	return nil
+}
+
 // restore replaces what a rank holds by what it holds in another index, where it is
 // removed. It returns the number of blocks.
 func (r *rank) restore(from *kvindex.Index, m mark) int {
@@ -99,7 +121,7 @@ func (r *rank) restore(from *kvindex.Index, m mark) int {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.gone {
+	if r.gone || r.followed() {
 		return 0
 	}
 	r.known, r.epoch, r.last = m.LastEventID != nil, m.Epoch, last

@@ -62,6 +62,9 @@ type Server struct {
 	// transfers has an element for each dump and restore under way.
 	transfers chan struct{}
 
+	linking sync.Mutex // held while sockets come and go, and ranks go; taken before mu
+	closed  bool       // guarded by linking: no socket comes any more
+
 	mu     sync.RWMutex // nobody waits for a rank's lock with it
 	pools  map[poolKey]*pool
 	ranks  int // registered in all pools
@@ -70,7 +73,8 @@ type Server struct {
 
 var _ http.Handler = (*Server)(nil)
 
-// New returns a service without any model. It starts nothing.
+// New returns a service without any model. It starts nothing by itself, but a worker
+// that is registered with an event socket is followed until Close.
 func New(cfg Config) *Server {
 	cfg.MaxBody = cmp.Or(cfg.MaxBody, defaultMaxBody)
 	cfg.MaxRestore = cmp.Or(cfg.MaxRestore, defaultMaxRestore)
