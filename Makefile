@@ -6,7 +6,7 @@ COMMIT  := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 SOAK_FUZZ  ?= 5m
 SOAK_COUNT ?= 200
 
-.PHONY: build check test lint bench soak clean
+.PHONY: build check test vllm lint bench soak clean
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)" -o bin/stator ./cmd/stator
@@ -23,6 +23,10 @@ test: lint
 	dir=$$(scripts/zmq/setup.sh) && STATOR_ZMQ=$$dir $(GO) test -count=1 -timeout 10m ./internal/zmtp
 	dir=$$(scripts/llama/setup.sh) && STATOR_LLAMA=$$dir $(GO) test -count=1 -timeout 10m ./internal/llamatest
 	scripts/fuzz.sh 3s
+
+# vllm tries everything with a real vLLM on a processor, which takes gigabytes and minutes.
+vllm:
+	dir=$$(scripts/vllm/setup.sh) && STATOR_VLLM=$$dir nice -n 10 $(GO) test -count=1 -timeout 30m ./internal/vllmtest
 
 lint:
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not formatted:"; echo "$$unformatted"; exit 1; fi

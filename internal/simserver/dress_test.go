@@ -621,6 +621,43 @@ func TestDressEvents(t *testing.T) {
 	}
 }
 
+// TestDressEventSources says where each rank publishes, as vLLM does since it can.
+func TestDressEventSources(t *testing.T) {
+	const rest = `,"buffer_steps":10000,"hwm":100000,"max_queue_size":100000,"topic":"kv"}`
+	route := func(s *Server) (int, string) {
+		w := call(s, "GET", "/kv_event_sources", "")
+		return w.Code, w.Body.String()
+	}
+	source := func(rank int, events, replay string) string {
+		return fmt.Sprintf(`"%d":{"enable_kv_cache_events":true,"publisher":"zmq","endpoint":"%s","replay_endpoint":%s%s`, rank, events, replay, rest)
+	}
+	s := dressed(t, DressVLLM, func(c *Config) {
+		c.Ranks, c.Publish = 2, &PublishConfig{Listen: "*:0", Replay: "127.0.0.1:0", Topic: "kv"}
+	})
+	addrs, replay := s.EventAddrs()
+	port := func(addr string) string { return addr[strings.LastIndexByte(addr, ':'):] }
+	want := "{" + source(0, "tcp://*"+port(addrs[0]), `"tcp://`+replay[0]+`"`) + "," + source(1, "tcp://*"+port(addrs[1]), `"tcp://`+replay[1]+`"`) + "}"
+	if code, got := route(s); code != 200 || got != want {
+		t.Errorf("%d %s\nwant %s", code, got, want)
+	}
+	s = dressed(t, DressVLLM, func(c *Config) {
+		c.Ranks, c.Publish = 2, &PublishConfig{Connect: "127.0.0.1:1", Format: "bytes", Topic: "kv"}
+	})
+	want = "{" + source(0, "tcp://127.0.0.1:1", "null") + "," + source(1, "tcp://127.0.0.1:2", "null") + "}"
+	if code, got := route(s); code != 200 || got != want {
+		t.Errorf("%d %s\nwant %s", code, got, want)
+	}
+	for name, p := range map[string]*PublishConfig{
+		"nothing is published": nil,
+		"an earlier release":   {Listen: "127.0.0.1:0", Format: "vllm-0.24"},
+		"on no socket":         {Format: "trtllm"},
+	} {
+		if code, got := route(dressed(t, DressVLLM, func(c *Config) { c.Publish = p })); code != 404 {
+			t.Errorf("%s: %d %s", name, code, got)
+		}
+	}
+}
+
 func TestDressConfigErrors(t *testing.T) {
 	for _, cfg := range []Config{
 		{Dress: "tgi"},

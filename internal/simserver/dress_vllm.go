@@ -2,7 +2,9 @@ package simserver
 
 import (
 	"fmt"
+	"net"
 	"net/http"
+	"strconv"
 
 	"github.com/stator-ai/stator/internal/openai"
 	"github.com/stator-ai/stator/internal/simengine"
@@ -32,6 +34,10 @@ func (vllmFace) route(s *Server, path string) (string, handler) {
 		return http.MethodPost, (*Server).serveTokenize
 	case "/detokenize":
 		return http.MethodPost, (*Server).serveDetokenize
+	case "/kv_event_sources":
+		if s.tellsSources() {
+			return http.MethodGet, (*Server).serveEventSources
+		}
 	}
 	if !s.cfg.DevMode {
 		return "", nil
@@ -119,30 +125,66 @@ func (s *Server) serveVLLMInfo(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, b)
 }
 
+// tellsSources reports whether the server says where its ranks publish: with the newest
+// format of events it does. Earlier releases did not.
+func (s *Server) tellsSources() bool {
+	newest, err := findLayout(simengine.VLLM, "")
+	return err == nil && s.publisher != nil && s.publisher.layout.name == newest.name
+}
+
+// serveEventSources tells the sockets of each rank.
+func (s *Server) serveEventSources(w http.ResponseWriter, _ *http.Request) {
+	b := []byte{'{'}
+	for rank := range s.cfg.Ranks {
+		if rank > 0 {
+			b = append(b, ',')
+		}
+		b = fmt.Appendf(b, `"%d":`, rank)
+		b = s.appendRankEvents(b, rank)
+	}
+	writeJSON(w, http.StatusOK, append(b, '}'))
+}
+
 // appendEventsConfig appends how events are published, as vLLM and SGLang are told; null
-// if they are not. The addresses are those of rank 0.
+// if nobody can connect to them. The addresses are those of rank 0.
 func (s *Server) appendEventsConfig(b []byte) []byte {
-	publish, replay := s.EventAddrs()
-	if len(publish) == 0 {
+	if publish, _ := s.EventAddrs(); len(publish) == 0 {
 		return append(b, "null"...)
 	}
-	endpoint := func(addrs []string) string {
-		if len(addrs) == 0 {
-			return "null"
-		}
-		host, port, err := splitAddr(addrs[0])
-		if err != nil {
-			return "null"
-		}
-		if host == "::" || host == "0.0.0.0" {
-			host = "*"
-		}
-		return fmt.Sprintf(`"tcp://%s:%d"`, host, port)
+	return s.appendRankEvents(b, 0)
+}
+
+// appendRankEvents appends how a rank publishes its events, which it does on a socket.
+func (s *Server) appendRankEvents(b []byte, rank int) []byte {
+	publish, replay := s.EventAddrs()
+	b = append(b, `{"enable_kv_cache_events":true,"publisher":"zmq","endpoint":`...)
+	if len(publish) > 0 {
+		b = appendEndpoint(b, publish[rank], 0)
+	} else {
+		b = appendEndpoint(b, s.cfg.Publish.Connect, rank)
 	}
-	b = fmt.Appendf(b, `{"enable_kv_cache_events":true,"publisher":"zmq","endpoint":%s,"replay_endpoint":%s,"buffer_steps":%d,"hwm":%d,"max_queue_size":100000,"topic":`,
-		endpoint(publish), endpoint(replay), s.cfg.Publish.Buffer, s.cfg.Publish.HWM)
+	b = append(b, `,"replay_endpoint":`...)
+	if len(replay) > 0 {
+		b = appendEndpoint(b, replay[rank], 0)
+	} else {
+		b = append(b, "null"...)
+	}
+	b = fmt.Appendf(b, `,"buffer_steps":%d,"hwm":%d,"max_queue_size":100000,"topic":`, s.cfg.Publish.Buffer, s.cfg.Publish.HWM)
 	b = openai.AppendString(b, s.cfg.Publish.Topic)
 	return append(b, '}')
+}
+
+// appendEndpoint appends the address so many ports after addr as ZeroMQ writes it, null
+// if there is none.
+func appendEndpoint(b []byte, addr string, after int) []byte {
+	host, port, err := splitAddr(addr)
+	if err != nil {
+		return append(b, "null"...)
+	}
+	if host == "" || host == "::" || host == "0.0.0.0" {
+		return fmt.Appendf(b, `"tcp://*:%d"`, port+after)
+	}
+	return openai.AppendString(b, "tcp://"+net.JoinHostPort(host, strconv.Itoa(port+after)))
 }
 
 // serveResetCache empties the caches if nothing uses them.

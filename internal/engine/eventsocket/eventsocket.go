@@ -3,14 +3,18 @@
 //
 // Where they are is said by the operator ([Options]), by the server ([Announced]), or
 // by nobody: then the ports that engines use unless told otherwise are tried. Rank r
-// has the port r after that of rank 0, for its events and for their replay.
+// has the port r after that of rank 0, for its events and for their replay, unless the
+// server says where each rank is.
 package eventsocket
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -66,10 +70,20 @@ func (o Options) Validate() error {
 // them.
 type Announced struct {
 	On                      bool
-	Endpoint, Replay, Topic string
+	Endpoint, Replay, Topic string // of rank 0
 	// ZeroBinds says that the engine listens at 0.0.0.0, as SGLang does. vLLM takes
 	// that for an address to connect to.
 	ZeroBinds bool
+	// Ranks are the sockets by what the engine calls a rank, from a server that says
+	// where each is. They stand in place of those of rank 0, and each is where it says.
+	Ranks map[int]Sockets
+}
+
+// Sockets are those of one rank, as the server says.
+type Sockets struct {
+	Endpoint string
+	Replay   string // empty for none
+	Topic    string
 }
 
 // Query is what is known of an engine.
@@ -122,15 +136,17 @@ func (q Query) announced(ctx context.Context, a Announced) ([]engine.EventStream
 	if !a.On {
 		return nil, warn(NoEvents, "the engine does not publish KV events; "+q.Advice)
 	}
-	events, err := endpoint(a.Endpoint, a.ZeroBinds)
+	if a.Ranks != nil {
+		return q.each(ctx, a.Ranks)
+	}
+	events, err := q.endpoint(a.Endpoint, a.ZeroBinds, a.ZeroBinds)
 	if err != nil {
 		return nil, warn(Unreachable, fmt.Sprintf("KV events are published at %q: %v; %s", a.Endpoint, err, q.Advice))
 	}
 	replay, topic := q.Options.Replay, q.Options.Topic
 	var bad []engine.Warning
 	if replay == "" && a.Replay != "" {
-		// A socket for replay listens, whatever its host is.
-		if replay, err = endpoint(a.Replay, true); err != nil {
+		if replay, err = q.replay(a.Replay); err != nil {
 			bad = warn(Unreachable, fmt.Sprintf("KV events are replayed at %q: %v", a.Replay, err))
 		}
 	}
@@ -139,6 +155,57 @@ func (q Query) announced(ctx context.Context, a Announced) ([]engine.EventStream
 	}
 	streams, warnings := q.at(ctx, events, replay, topic)
 	return streams, append(warnings, bad...)
+}
+
+// each goes by what the server says about each rank. Ranks are configured alike, so that
+// what is wrong with one is said once.
+func (q Query) each(ctx context.Context, told map[int]Sockets) ([]engine.EventStream, []engine.Warning) {
+	var streams []engine.EventStream
+	var unheard, unreplayed []engine.Warning
+	missing := 0
+	for rank := range q.Ranks {
+		t, ok := told[q.First+rank]
+		if !ok {
+			missing++
+			continue
+		}
+		// An engine that was to take any port says which one it took, at an address
+		// of its own. One that connects to an address says that just so, and then
+		// nobody listens there.
+		addr, err := q.endpoint(t.Endpoint, false, true)
+		if err == nil {
+			addr, err = q.shifted(addr, 0)
+		}
+		if err != nil {
+			if unheard == nil {
+				unheard = warn(Unreachable, fmt.Sprintf("KV events of rank %d are published at %q: %v; %s", q.First+rank, t.Endpoint, err, q.Advice))
+			}
+			continue
+		}
+		s := q.stream(rank, addr, cmp.Or(q.Options.Topic, t.Topic))
+		switch {
+		case q.Options.Replay != "":
+			s.Replay, err = q.address(q.Options.Replay, rank)
+		case t.Replay != "":
+			if s.Replay, err = q.replay(t.Replay); err == nil {
+				s.Replay, err = q.shifted(s.Replay, 0)
+			}
+		}
+		if err != nil && unreplayed == nil {
+			unreplayed = warn(Unreachable, fmt.Sprintf("KV events of rank %d cannot be replayed: %v", q.First+rank, err))
+		}
+		streams = append(streams, s)
+	}
+	warnings := slices.Concat(q.unreached(ctx, streams), unheard, unreplayed)
+	if missing > 0 {
+		warnings = append(warnings, silentRanks(missing, q.Ranks))
+	}
+	return streams, warnings
+}
+
+// silentRanks warns of ranks that do not tell.
+func silentRanks(missing, ranks int) engine.Warning {
+	return engine.Warning{Code: Unreachable, Text: fmt.Sprintf("%d of %d ranks publish no KV events", missing, ranks)}
 }
 
 // at returns the sockets at given addresses, and warns of those where no publisher is.
@@ -157,8 +224,13 @@ func (q Query) at(ctx context.Context, events, replay, topic string) ([]engine.E
 		}
 		streams = append(streams, s)
 	}
+	return streams, q.unreached(ctx, streams)
+}
+
+// unreached warns of streams where no publisher is.
+func (q Query) unreached(ctx context.Context, streams []engine.EventStream) []engine.Warning {
 	if q.InMemory {
-		return streams, nil
+		return nil
 	}
 	var silent []string
 	for i, err := range q.publishers(ctx, streams) {
@@ -167,9 +239,9 @@ func (q Query) at(ctx context.Context, events, replay, topic string) ([]engine.E
 		}
 	}
 	if len(silent) > 0 {
-		return streams, warn(Unreachable, "KV events cannot be had from "+strings.Join(silent, ", "))
+		return warn(Unreachable, "KV events cannot be had from "+strings.Join(silent, ", "))
 	}
-	return streams, nil
+	return nil
 }
 
 // guess tries the port that engines publish at unless told otherwise, and for replay
@@ -207,7 +279,7 @@ func (q Query) guess(ctx context.Context) ([]engine.EventStream, []engine.Warnin
 	text := fmt.Sprintf("KV events were found at %s by trying; if several engines share the host, say for each which are its own", found[0].Address)
 	warnings := warn(Guessed, text)
 	if missing := q.Ranks - len(found); missing > 0 {
-		warnings = append(warnings, engine.Warning{Code: Unreachable, Text: fmt.Sprintf("%d of %d ranks publish no KV events", missing, q.Ranks)})
+		warnings = append(warnings, silentRanks(missing, q.Ranks))
 	}
 	return found, warnings
 }
@@ -246,6 +318,12 @@ func (q Query) probe(ctx context.Context, streams []engine.EventStream, types ..
 
 // address returns the one of a rank, given that of the engine's rank 0.
 func (q Query) address(base string, rank int) (string, error) {
+	return q.shifted(base, q.First+rank)
+}
+
+// shifted returns the address that is n ports after another, with the engine's host in
+// place of a wildcard.
+func (q Query) shifted(base string, n int) (string, error) {
 	host, port, err := split(base)
 	if err != nil {
 		return "", err
@@ -253,15 +331,20 @@ func (q Query) address(base string, rank int) (string, error) {
 	if isWildcard(host) {
 		host = q.Host
 	}
-	if port += q.First + rank; port > maxPort {
-		return "", fmt.Errorf("rank %d would have port %d", q.First+rank, port)
+	if port += n; port > maxPort {
+		return "", fmt.Errorf("rank %d would have port %d", n, port)
 	}
 	return net.JoinHostPort(host, strconv.Itoa(port)), nil
 }
 
-// endpoint returns the host:port of an endpoint where an engine listens, with no host
-// for any.
-func endpoint(text string, zeroBinds bool) (string, error) {
+// replay returns the host:port of an endpoint for replay, which an engine listens at
+// whatever its host is.
+func (q Query) replay(text string) (string, error) { return q.endpoint(text, true, true) }
+
+// endpoint returns the host:port of an endpoint where an engine listens, possibly with
+// a wildcard for its host. zero says that it listens at 0.0.0.0, and named that it does
+// at a single address; otherwise it connects to those.
+func (q Query) endpoint(text string, zero, named bool) (string, error) {
 	u, err := url.Parse(strings.Replace(text, "://*", "://", 1))
 	if err != nil {
 		return "", fmt.Errorf("expected tcp://*:port: %w", err)
@@ -273,18 +356,29 @@ func endpoint(text string, zeroBinds bool) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	switch {
-	case host == "0.0.0.0" && !zeroBinds:
-		return "", fmt.Errorf("the engine connects to that address and does not listen; expected tcp://*:%d", port)
-	case isWildcard(host), zeroBinds:
-		return u.Host, nil
+	// vLLM listens wherever it sees two colons.
+	listens := named || isWildcard(host) || strings.Contains(host, "::")
+	if host == "0.0.0.0" {
+		listens = zero
 	}
-	return "", fmt.Errorf("the engine connects to that address and does not listen; expected tcp://*:%d", port)
+	switch {
+	case !listens:
+		return "", fmt.Errorf("the engine connects to that address and does not listen; expected tcp://*:%d", port)
+	case isLoopback(host) && !q.InMemory && !isLoopback(q.Host):
+		return "", fmt.Errorf("only the engine's own machine reaches that address; expected tcp://*:%d", port)
+	}
+	return u.Host, nil
 }
 
 // isWildcard reports whether a host stands for all addresses of a machine.
 func isWildcard(host string) bool {
 	return host == "" || host == "*" || host == "0.0.0.0" || host == "::"
+}
+
+// isLoopback reports whether a host is the machine that says its name.
+func isLoopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
 }
 
 // split cuts an address into host, possibly empty, and port.

@@ -60,10 +60,31 @@ func TestFind(t *testing.T) {
 			[]engine.EventStream{{Rank: 0, Address: "h:5557", Counted: true}, {Rank: 2, Address: "h:5559", Replay: "h:5562", Counted: true}}, Guessed + " " + Unreachable},
 		{"the second node", sockets{"h:5561": "PUB", "h:5562": "PUB"}, Query{Options: Options{Events: ":5557", Replay: ":5657"}, Ranks: 2, First: 4},
 			[]engine.EventStream{{Rank: 0, Address: "h:5561", Replay: "h:5661", Counted: true}, {Rank: 1, Address: "h:5562", Replay: "h:5662", Counted: true}}, ""},
+		{"each rank where the server says", sockets{"h:9521": "PUB", "h:9700": "XPUB"}, Query{Ranks: 2, First: 4, Announced: &Announced{On: true, Ranks: map[int]Sockets{
+			5: {Endpoint: "tcp://*:9700", Replay: "tcp://*:9800", Topic: "b"}, 4: {Endpoint: "tcp://[::]:9521", Replay: "tcp://10.0.0.1:9621", Topic: "a"}}}},
+			[]engine.EventStream{{Rank: 0, Address: "h:9521", Replay: "10.0.0.1:9621", Topic: "a", Counted: true}, {Rank: 1, Address: "h:9700", Replay: "h:9800", Topic: "b", Counted: true}}, ""},
+		{"at a port that was free", sockets{"10.0.0.1:43211": "PUB"}, Query{Announced: &Announced{On: true, Ranks: map[int]Sockets{0: {Endpoint: "tcp://10.0.0.1:43211"}}}}, one("10.0.0.1:43211", "", ""), ""},
+		{"with an operator's replay of each", sockets{"h:1": "PUB", "h:3": "PUB"}, Query{Ranks: 2, Options: Options{Replay: "r:8", Topic: "t"}, Announced: &Announced{On: true, Ranks: map[int]Sockets{0: {"tcp://*:1", "tcp://*:7", "a"}, 1: {"tcp://*:3", "", "a"}}}},
+			[]engine.EventStream{{Rank: 0, Address: "h:1", Replay: "r:8", Topic: "t", Counted: true}, {Rank: 1, Address: "h:3", Replay: "r:9", Topic: "t", Counted: true}}, ""},
+		{"one rank of two tells", sockets{"h:1": "PUB"}, Query{Ranks: 2, Announced: &Announced{On: true, Ranks: map[int]Sockets{1: {Endpoint: "tcp://*:1"}}}},
+			[]engine.EventStream{{Rank: 1, Address: "h:1", Counted: true}}, Unreachable},
+		{"each to an address", sockets{}, Query{Announced: &Announced{On: true, Ranks: map[int]Sockets{0: {Endpoint: "tcp://10.0.0.9:5557"}}}}, one("10.0.0.9:5557", "", ""), Unreachable},
+		{"each to 0.0.0.0", sockets{"h:1": "PUB"}, Query{Announced: &Announced{On: true, Ranks: map[int]Sockets{0: {Endpoint: "tcp://0.0.0.0:1"}}}}, nil, Unreachable},
+		{"each on its own machine", sockets{}, Query{Ranks: 2, Announced: &Announced{On: true, Ranks: map[int]Sockets{0: {Endpoint: "ipc:///a"}, 1: {Endpoint: "ipc:///a_dp1"}}}}, nil, Unreachable},
+		{"each with a replay on its own machine", sockets{"h:1": "PUB"}, Query{Announced: &Announced{On: true, Ranks: map[int]Sockets{0: {Endpoint: "tcp://*:1", Replay: "ipc:///b"}}}}, one("h:1", "", ""), Unreachable},
+		// What we would find at our loopback address is another engine's.
+		{"at another machine's loopback", sockets{"127.0.0.1:1": "PUB"}, Query{Announced: &Announced{On: true, Ranks: map[int]Sockets{0: {Endpoint: "tcp://127.0.0.1:1"}}}}, nil, Unreachable},
+		{"SGLang at another machine's loopback", sockets{"127.0.0.1:1": "PUB"}, Query{Announced: &Announced{On: true, Endpoint: "tcp://127.0.0.1:1", ZeroBinds: true}}, nil, Unreachable},
+		{"at our loopback", sockets{"127.0.0.1:1": "PUB"}, Query{Host: "localhost", Announced: &Announced{On: true, Ranks: map[int]Sockets{0: {Endpoint: "tcp://127.0.0.1:1"}}}}, one("127.0.0.1:1", "", ""), ""},
+		{"at the loopback of this process", sockets{}, Query{InMemory: true, Announced: &Announced{On: true, Ranks: map[int]Sockets{0: {Endpoint: "tcp://127.0.0.1:1"}}}}, one("127.0.0.1:1", "", ""), ""},
+		{"two colons are listened at", sockets{"[fd00::1]:1": "PUB"}, Query{Announced: &Announced{On: true, Endpoint: "tcp://[fd00::1]:1"}}, one("[fd00::1]:1", "", ""), ""},
 		{"more ranks than ports", sockets{}, Query{Options: Options{Events: ":65535"}, Ranks: 2}, nil, Unreachable},
 	}
 	for _, row := range rows {
-		row.q.Host, row.q.Counted, row.q.Probe = "h", true, row.net.probe
+		row.q.Counted, row.q.Probe = true, row.net.probe
+		if row.q.Host == "" {
+			row.q.Host = "h"
+		}
 		got, warnings := Find(t.Context(), row.q)
 		if diff := cmp.Diff(row.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", row.name, diff)
@@ -133,13 +154,16 @@ func FuzzEndpoint(f *testing.F) {
 	f.Add("tcp://*:5557")
 	f.Add("tcp://[::]:5557")
 	f.Fuzz(func(t *testing.T, text string) {
+		q := Query{Host: "h"}
 		for _, zero := range []bool{false, true} {
-			addr, err := endpoint(text, zero)
-			if err != nil {
-				continue
-			}
-			if _, err := (Query{Host: "h"}).address(addr, 0); err != nil {
-				t.Errorf("%q became %q: %v", text, addr, err)
+			for _, named := range []bool{false, true} {
+				addr, err := q.endpoint(text, zero, named)
+				if err != nil {
+					continue
+				}
+				if _, err := q.address(addr, 0); err != nil {
+					t.Errorf("%q became %q: %v", text, addr, err)
+				}
 			}
 		}
 	})

@@ -24,13 +24,22 @@ const askTimeout = 2 * time.Second
 // no answer within two seconds, another status than 200, or something else than what
 // out is, are all no. A member of another type than expected stays as it was.
 func (e *Engine) Ask(ctx context.Context, path string, out any) bool {
-	body, ok := e.AskText(ctx, path)
+	return e.AskWithin(ctx, askTimeout, path, out)
+}
+
+// AskWithin is Ask for a document that takes a server longer than others.
+func (e *Engine) AskWithin(ctx context.Context, limit time.Duration, path string, out any) bool {
+	body, ok := e.askText(ctx, limit, path)
 	return ok && lenient(json.Unmarshal(body, out)) == nil
 }
 
 // AskText is Ask for any document.
 func (e *Engine) AskText(ctx context.Context, path string) ([]byte, bool) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	return e.askText(ctx, askTimeout, path)
+}
+
+func (e *Engine) askText(ctx context.Context, limit time.Duration, path string) ([]byte, bool) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	status, body, err := e.Get(ctx, path)
 	return body, err == nil && status == http.StatusOK

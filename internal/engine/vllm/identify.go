@@ -3,9 +3,12 @@ package vllm
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/stator-ai/stator/internal/engine"
 	"github.com/stator-ai/stator/internal/engine/eventsocket"
@@ -34,21 +37,35 @@ type config struct {
 		ExternalLB bool           `json:"data_parallel_external_lb"`
 		HybridLB   bool           `json:"data_parallel_hybrid_lb"`
 	} `json:"parallel_config"`
-	Events *struct {
-		Enabled   bool   `json:"enable_kv_cache_events"`
-		Publisher string `json:"publisher"`
-		Endpoint  string `json:"endpoint"`
-		Replay    string `json:"replay_endpoint"`
-		Topic     string `json:"topic"`
-	} `json:"kv_events_config"`
+	Events *events `json:"kv_events_config"`
 }
+
+// events are how a server, or one of its ranks, publishes what becomes of its cache.
+type events struct {
+	Enabled   bool   `json:"enable_kv_cache_events"`
+	Publisher string `json:"publisher"`
+	Endpoint  string `json:"endpoint"`
+	Replay    string `json:"replay_endpoint"`
+	Topic     string `json:"topic"`
+}
+
+func (ev *events) on() bool { return ev.Enabled && ev.Publisher != "null" }
 
 // answers are all that a server was asked for, with what it does not tell left empty.
 type answers struct {
 	version string
 	metrics *metrics // nil if there are none
 	config  *config  // nil outside of development mode
+	// sources are the sockets of each rank, by its number in the deployment; nil from
+	// servers that do not say, and empty from those that publish nothing.
+	sources map[int]eventsocket.Sockets
 }
+
+// configTimeout is how long a server may take over its configuration: the first time it
+// looks at the machine for two or three seconds, and goes on with that for the next time
+// if nobody waits any more. An identification has five seconds, and trying sockets takes
+// milliseconds where there are any.
+const configTimeout = 4 * time.Second
 
 // Identify implements [engine.Engine].
 func (e *Engine) Identify(ctx context.Context) (*engine.Info, error) {
@@ -59,7 +76,7 @@ func (e *Engine) Identify(ctx context.Context) (*engine.Info, error) {
 	return e.Describe(ctx, cards), nil
 }
 
-// Describe is Identify for who has the model list already. It takes a few seconds at
+// Describe is Identify for who has the model list already. It takes five seconds at
 // most, whatever the server does not answer.
 func (e *Engine) Describe(ctx context.Context, cards []openaihttp.Card) *engine.Info {
 	a := e.ask(ctx)
@@ -114,12 +131,34 @@ func (e *Engine) ask(ctx context.Context) (a answers) {
 		var s struct {
 			Config *config `json:"vllm_config"`
 		}
-		if e.Ask(ctx, "/server_info?config_format=json", &s) {
+		if e.AskWithin(ctx, configTimeout, "/server_info?config_format=json", &s) {
 			a.config = s.Config
+		}
+	})
+	wg.Go(func() {
+		var s map[string]*events
+		if e.Ask(ctx, "/kv_event_sources", &s) && s != nil {
+			a.sources = sources(s)
 		}
 	})
 	wg.Wait()
 	return a
+}
+
+// sources returns the sockets of the ranks that publish; nil if what is told is no list
+// of ranks.
+func sources(told map[string]*events) map[int]eventsocket.Sockets {
+	out := make(map[int]eventsocket.Sockets)
+	for key, ev := range told {
+		rank, err := strconv.Atoi(key)
+		if err != nil || rank < 0 || rank >= maxRank {
+			return nil
+		}
+		if ev != nil && ev.on() {
+			out[rank] = eventsocket.Sockets{Endpoint: ev.Endpoint, Replay: ev.Replay, Topic: ev.Topic}
+		}
+	}
+	return out
 }
 
 // deployment is how the ranks of a model are shared out among servers.
@@ -132,8 +171,12 @@ type deployment struct {
 // port for each node or each rank (hybrid or external balancing) reaches its own only.
 func (a *answers) deployment() deployment {
 	d := deployment{ranks: 1}
-	if m := a.metrics; m != nil && len(m.engines) > 0 {
-		d.first, d.ranks = m.span()
+	ranks := slices.Collect(maps.Keys(a.sources))
+	if m := a.metrics; m != nil {
+		ranks = slices.AppendSeq(ranks, maps.Keys(m.engines))
+	}
+	if len(ranks) > 0 {
+		d.first, d.ranks = span(ranks)
 	}
 	if c := a.config; c != nil && c.Parallel.Size > 0 {
 		switch p := c.Parallel; {
@@ -165,10 +208,13 @@ func (a *answers) describe(m *engine.Model, d deployment) {
 	m.TotalBlocks = blocks / d.ranks // what is told is the sum
 }
 
-// announced is what a server in development mode says about its event sockets.
+// announced is what a server says about its event sockets: where they are, as vLLM 0.32
+// does, or in development mode how it was told to make them.
 func (a *answers) announced() *eventsocket.Announced {
 	c := a.config
 	switch {
+	case a.sources != nil:
+		return &eventsocket.Announced{On: len(a.sources) > 0, Ranks: a.sources}
 	case c == nil:
 		return nil
 	case c.Events == nil:
@@ -176,7 +222,7 @@ func (a *answers) announced() *eventsocket.Announced {
 	}
 	ev := c.Events
 	return &eventsocket.Announced{
-		On:       ev.Enabled && ev.Publisher != "null",
+		On:       ev.on(),
 		Endpoint: cmp.Or(ev.Endpoint, "tcp://*:5557"), Replay: ev.Replay, Topic: ev.Topic,
 	}
 }

@@ -42,6 +42,7 @@ const maxRank = 4096
 func readMetrics(text []byte) *metrics {
 	m := &metrics{engines: make(map[int]*engine.Load)}
 	var started, created float64
+	var configured []string // ranks
 	for s := range promtext.Samples(text, names) {
 		switch s.Name {
 		case "process_start_time_seconds":
@@ -54,12 +55,20 @@ func readMetrics(text []byte) *metrics {
 			m.blockSize = positive(s.Labels["block_size"])
 			m.blocks = positive(s.Labels["num_gpu_blocks"])
 			m.caching = s.Labels["enable_prefix_caching"]
+			configured = append(configured, s.Labels["engine"])
 		default:
 			m.add(s)
 		}
 	}
-	// Counters are as old as the process, for servers of several processes, whose
-	// metrics leave its own age out.
+	// Servers of several processes have no series of a rank before their first request.
+	if len(m.engines) == 0 {
+		for _, label := range configured {
+			if label != "" {
+				m.rank(label)
+			}
+		}
+	}
+	// Counters are as old as the process, for servers that leave its own age out.
 	if started == 0 || math.IsNaN(started) {
 		started = created
 	}
@@ -69,16 +78,25 @@ func readMetrics(text []byte) *metrics {
 	return m
 }
 
-// add takes in a sample of one rank.
-func (m *metrics) add(s promtext.Sample) {
-	rank, err := strconv.Atoi(s.Labels["engine"]) // earlier releases had one rank and no label
-	if err != nil && s.Labels["engine"] != "" || rank < 0 || rank >= maxRank {
-		return
+// rank returns the load of the rank that a label names, nil if it names none.
+func (m *metrics) rank(label string) *engine.Load {
+	rank, err := strconv.Atoi(label) // earlier releases had one rank and no label
+	if err != nil && label != "" || rank < 0 || rank >= maxRank {
+		return nil
 	}
 	l := m.engines[rank]
 	if l == nil {
 		l = new(engine.Load)
 		m.engines[rank] = l
+	}
+	return l
+}
+
+// add takes in a sample of one rank.
+func (m *metrics) add(s promtext.Sample) {
+	l := m.rank(s.Labels["engine"])
+	if l == nil {
+		return
 	}
 	switch s.Name {
 	case "vllm:num_requests_running":
@@ -90,11 +108,10 @@ func (m *metrics) add(s promtext.Sample) {
 	}
 }
 
-// span returns the lowest rank and how many there are from it to the highest.
-func (m *metrics) span() (first, n int) {
-	ranks := slices.Sorted(maps.Keys(m.engines))
-	first = ranks[0]
-	return first, min(ranks[len(ranks)-1]-first+1, openaihttp.Ranks(maxRank))
+// span returns the lowest of some ranks and how many there are from it to the highest.
+func span(ranks []int) (first, n int) {
+	first = slices.Min(ranks)
+	return first, min(slices.Max(ranks)-first+1, openaihttp.Ranks(maxRank))
 }
 
 // positive returns the number in a label, 0 for None.
@@ -114,12 +131,13 @@ func (e *Engine) Load(ctx context.Context) ([]engine.Load, error) {
 	if len(m.engines) == 0 {
 		return nil, fmt.Errorf("load %s: /metrics has no series of vLLM", e.URL())
 	}
-	first, ranks := m.span()
-	loads := make([]engine.Load, 0, len(m.engines))
-	for _, rank := range slices.Sorted(maps.Keys(m.engines)) {
+	ranks := slices.Sorted(maps.Keys(m.engines))
+	first, n := span(ranks)
+	loads := make([]engine.Load, 0, len(ranks))
+	for _, rank := range ranks {
 		l := *m.engines[rank]
 		l.Rank = uint32(rank - first)
-		l.TotalBlocks = m.blocks / ranks
+		l.TotalBlocks = m.blocks / n
 		l.UsedBlocks = int(math.Round(l.Usage * float64(l.TotalBlocks)))
 		loads = append(loads, l)
 	}

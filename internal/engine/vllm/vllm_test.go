@@ -1,12 +1,18 @@
 package vllm
 
 import (
+	"context"
 	"io"
+	"maps"
 	"math"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -155,14 +161,143 @@ func TestIdentifyLittle(t *testing.T) {
 	}
 }
 
-// TestIdentifySlow: a route that does not answer costs two seconds and no more.
+// pipes is a listener inside the process.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	if c, ok := <-p; ok {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (p pipes) Close() error   { close(p); return nil }
+func (p pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipes"} }
+
+func (p pipes) dial(context.Context) (net.Conn, error) {
+	client, server := net.Pipe()
+	p <- server
+	return client, nil
+}
+
+// TestIdentifySlow: a server has longer for its configuration, which it makes the first
+// time that it is asked, than for all else, and all is asked at the same time. What it
+// does not answer is left out.
 func TestIdentifySlow(t *testing.T) {
-	script := enginetest.NewScript(t, map[string]string{"/v1/models": models, "/metrics": metricsText})
-	script.Hang("/version")
-	script.Hang(devPath)
-	info, err := adapter(t, script.URL, eventsocket.Options{Events: "off"}).Identify(t.Context())
-	if err != nil || info.Models[0].BlockSize != 16 {
-		t.Errorf("%+v, %v", info, err)
+	docs := map[string]string{"/v1/models": models, "/metrics": metricsText, "/version": `{"version":"0.32.0"}`, devPath: devInfo}
+	const never = time.Hour
+	rows := []struct {
+		name               string
+		version, config    time.Duration // to answer
+		took               time.Duration
+		wantVersion        string
+		blockSize, maxSeqs int
+	}{
+		{"at first", 0, 2700 * time.Millisecond, 2700 * time.Millisecond, "0.32.0", 32, 256},
+		{"all late", 1900 * time.Millisecond, 3 * time.Second, 3 * time.Second, "0.32.0", 32, 256},
+		{"hanging", never, never, 4 * time.Second, "", 16, 0},
+	}
+	for _, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				delays := map[string]time.Duration{"/version": row.version, devPath: row.config}
+				srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					path := r.URL.RequestURI()
+					select {
+					case <-time.After(delays[path]):
+					case <-r.Context().Done():
+					}
+					if docs[path] == "" {
+						http.NotFound(w, r)
+						return
+					}
+					io.WriteString(w, docs[path])
+				})}
+				ln := make(pipes)
+				go srv.Serve(ln)
+				defer srv.Close()
+				base, err := openaihttp.New(openaihttp.Config{URL: "http://engine", Dial: ln.dial})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer base.Close()
+				start := time.Now()
+				info, err := New(base, eventsocket.Options{}).Identify(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := time.Since(start); got != row.took {
+					t.Errorf("it took %v, want %v", got, row.took)
+				}
+				if m := info.Models[0]; info.Version != row.wantVersion || m.BlockSize != row.blockSize || m.MaxSeqs != row.maxSeqs {
+					t.Errorf("version %q, %+v", info.Version, m)
+				}
+			})
+		})
+	}
+}
+
+// severalProcesses is what vLLM 0.32 with two ranks, and so with two processes that
+// answer, says before its first request.
+const severalProcesses = `# HELP vllm:num_requests_running Number of requests in model execution batches.
+# TYPE vllm:num_requests_running gauge
+vllm:estimated_flops_per_gpu_total{engine="0",model_name="tiny"} 0.0
+# TYPE vllm:kv_cache_usage_perc gauge
+# TYPE vllm:cache_config_info gauge
+vllm:cache_config_info{block_size="32",enable_prefix_caching="True",engine="0",num_gpu_blocks="262144"} 1.0
+vllm:cache_config_info{block_size="32",enable_prefix_caching="True",engine="1",num_gpu_blocks="262144"} 1.0
+`
+
+const sourcesPath = "/kv_event_sources"
+
+// source is what vLLM says about the sockets of a rank.
+func source(events, replay string) string {
+	return `{"enable_kv_cache_events":true,"publisher":"zmq","endpoint":"` + events + `","replay_endpoint":` + replay + `,"buffer_steps":10000,"hwm":100000,"max_queue_size":100000,"topic":""}`
+}
+
+// TestSources: where a server says that its ranks publish is where they are looked for,
+// and as many ranks it has, without development mode and before its first request.
+func TestSources(t *testing.T) {
+	two := `{"1":` + source("tcp://*:2", `"tcp://*:12"`) + `,"0":` + source("tcp://*:7", `"tcp://*:17"`) + `}`
+	streams := []engine.EventStream{
+		{Rank: 0, Address: "127.0.0.1:7", Replay: "127.0.0.1:17", Counted: true},
+		{Rank: 1, Address: "127.0.0.1:2", Replay: "127.0.0.1:12", Counted: true},
+	}
+	rows := []struct {
+		name    string
+		docs    map[string]string
+		ranks   int
+		blocks  int
+		streams []engine.EventStream
+		codes   []string
+	}{
+		{"two ranks", map[string]string{sourcesPath: two, "/metrics": severalProcesses}, 2, 131072, streams, []string{"events_unreachable"}},
+		{"no metrics", map[string]string{sourcesPath: two}, 2, 0, streams, []string{"events_unreachable", "no_metrics"}},
+		{"rather than how it was told", map[string]string{sourcesPath: two, devPath: devInfo, "/metrics": metricsText}, 2, 5000, streams,
+			[]string{"events_unreachable", "prefix_caching_off", "priority_ignored"}},
+		{"a later node", map[string]string{sourcesPath: `{"5":` + source("tcp://*:9", `null`) + `}`}, 1, 0,
+			[]engine.EventStream{{Address: "127.0.0.1:9", Counted: true}}, []string{"events_unreachable", "no_metrics"}},
+		{"nothing is published", map[string]string{sourcesPath: `{}`, "/metrics": severalProcesses}, 2, 131072, nil, []string{"no_events"}},
+		{"to nobody", map[string]string{sourcesPath: `{"0":{"enable_kv_cache_events":true,"publisher":"null","endpoint":"tcp://*:1"}}`, "/metrics": severalProcesses}, 2, 131072, nil, []string{"no_events"}},
+	}
+	for _, row := range rows {
+		row.docs["/v1/models"] = models
+		info := describe(t, eventsocket.Options{}, row.docs)
+		if m := info.Models[0]; m.Ranks != row.ranks || m.TotalBlocks != row.blocks {
+			t.Errorf("%s: %+v, want %d ranks of %d blocks", row.name, m, row.ranks, row.blocks)
+		}
+		if diff := cmp.Diff(row.streams, info.Streams); diff != "" {
+			t.Errorf("%s: streams (-want +got):\n%s", row.name, diff)
+		}
+		if diff := cmp.Diff(row.codes, codes(info)); diff != "" {
+			t.Errorf("%s: warnings (-want +got):\n%s", row.name, diff)
+		}
+	}
+	for _, doc := range []string{`null`, `[]`, `{"detail":"Not Found"}`, `{"detail":{}}`, `{"-1":{}}`, `{"99999999999999999999":{}}`} {
+		info := describe(t, eventsocket.Options{}, map[string]string{"/v1/models": models, sourcesPath: doc, devPath: devInfo})
+		if len(info.Streams) != 2 || info.Streams[0].Address != "127.0.0.1:1" {
+			t.Errorf("%s: streams %+v, want what the configuration says", doc, info.Streams)
+		}
 	}
 }
 
@@ -175,9 +310,10 @@ func TestLoad(t *testing.T) {
 			{Rank: 0, Usage: 0.25, UsedBlocks: 2500, Running: 3, Waiting: 2, TotalBlocks: 10000},
 			{Rank: 1, TotalBlocks: 10000},
 		}},
-		"0.9.0":           {"vllm:num_requests_running{model_name=\"m\"} 1.0\nvllm:gpu_cache_usage_perc{model_name=\"m\"} 0.5\n", []engine.Load{{Usage: 0.5, Running: 1}}},
-		"the second node": {"vllm:num_requests_running{engine=\"4\"} 1\nvllm:num_requests_running{engine=\"5\"} 2\n", []engine.Load{{Rank: 0, Running: 1}, {Rank: 1, Running: 2}}},
-		"absurd":          {"vllm:num_requests_running{engine=\"99999999999\"} 1\nvllm:num_requests_running{engine=\"0\"} 1e300\nvllm:kv_cache_usage_perc{engine=\"0\"} -3\n", []engine.Load{{Running: math.MaxInt32}}},
+		"0.9.0":                    {"vllm:num_requests_running{model_name=\"m\"} 1.0\nvllm:gpu_cache_usage_perc{model_name=\"m\"} 0.5\n", []engine.Load{{Usage: 0.5, Running: 1}}},
+		"the second node":          {"vllm:num_requests_running{engine=\"4\"} 1\nvllm:num_requests_running{engine=\"5\"} 2\n", []engine.Load{{Rank: 0, Running: 1}, {Rank: 1, Running: 2}}},
+		"before the first request": {severalProcesses, []engine.Load{{Rank: 0, TotalBlocks: 131072}, {Rank: 1, TotalBlocks: 131072}}},
+		"absurd":                   {"vllm:num_requests_running{engine=\"99999999999\"} 1\nvllm:num_requests_running{engine=\"0\"} 1e300\nvllm:kv_cache_usage_perc{engine=\"0\"} -3\n", []engine.Load{{Running: math.MaxInt32}}},
 	}
 	for name, row := range rows {
 		e := adapter(t, enginetest.NewScript(t, map[string]string{"/metrics": row.text}).URL, eventsocket.Options{})
@@ -306,7 +442,7 @@ func FuzzMetrics(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		m := readMetrics(text)
 		if len(m.engines) > 0 {
-			if first, n := m.span(); first < 0 || n < 1 {
+			if first, n := span(slices.Collect(maps.Keys(m.engines))); first < 0 || n < 1 {
 				t.Errorf("ranks from %d, %d of them", first, n)
 			}
 		}
