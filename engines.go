@@ -16,34 +16,25 @@ import (
 )
 
 // Feeds implements [router.FeedSampler].
-func (f *follower) Feeds() []metrics.FeedSample {
+func (f *follower) Feeds() []router.FeedSample {
 	links := f.Stats()
-	out := make([]metrics.FeedSample, len(links))
-	for i, l := range links {
-		feed := &l.Feed
-		out[i] = metrics.FeedSample{
-			Worker: uint64(l.Source.Worker), Rank: l.Source.Rank, Queue: feed.Queued, Lag: feed.Lag,
-			Gaps: feed.Gaps, Missed: feed.Missed, Stale: feed.Stale, Restarts: feed.Restarts, Dropped: feed.Dropped + feed.Overflowed,
-			Recoveries: make(map[string]uint64),
+	out := make([]router.FeedSample, len(links))
+	for i := range links {
+		feed := &links[i].Feed
+		out[i] = router.FeedSample{
+			FeedSample: metrics.FeedSample{
+				Worker: uint64(links[i].Source.Worker), Rank: links[i].Source.Rank, Queue: feed.Queued, Lag: feed.Lag,
+				Gaps: feed.Gaps, Missed: feed.Missed, Stale: feed.Stale, Restarts: feed.Restarts, Dropped: feed.Dropped + feed.Overflowed,
+				Recoveries: make(map[string]uint64),
+			},
+			Skipped: map[string]uint64{kv.Malformed.String(): links[i].Malformed},
 		}
 		for o, n := range feed.Recoveries {
 			out[i].Recoveries[kvfeed.Outcome(o).String()] = n
 		}
-	}
-	return out
-}
-
-// Skipped implements [router.FeedSampler].
-func (f *follower) Skipped(id kv.WorkerID) map[string]uint64 {
-	out := make(map[string]uint64)
-	for _, l := range f.Stats() {
-		if l.Source.Worker != id {
-			continue
+		for r, n := range links[i].Skipped {
+			out[i].Skipped[kv.Reason(r).String()] += n
 		}
-		for r, n := range l.Skipped {
-			out[kv.Reason(r).String()] += n
-		}
-		out[kv.Malformed.String()] += l.Malformed
 	}
 	return out
 }

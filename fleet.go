@@ -53,6 +53,7 @@ type fleet struct {
 	closed  bool
 	names   map[string]context.CancelFunc // that are looked up
 	first   []chan struct{}               // closed when they have been once
+	waited  bool                          // nobody waits for first any more
 	wg      sync.WaitGroup
 }
 
@@ -92,7 +93,9 @@ func (f *fleet) set(engines []EngineConfig) error {
 		ctx, cancel := context.WithCancel(f.server.running)
 		f.names[name] = cancel
 		first := make(chan struct{})
-		f.first = append(f.first, first)
+		if !f.waited {
+			f.first = append(f.first, first)
+		}
 		f.wg.Go(func() { f.lookUp(ctx, name, e, first) })
 	}
 	return errors.Join(errs...)
@@ -109,11 +112,20 @@ func (f *fleet) reconcileLocked(from, name string, wanted map[kv.WorkerID]Engine
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(wanted)) {
-		if other := f.members[id]; other == nil {
-			errs = append(errs, f.addLocked(id, &member{config: wanted[id], from: from, name: name}))
-		} else if other.from != from || other.name != name {
-			f.server.log.Warn("engine is known already", "worker", id, "url", wanted[id].URL, "from", other.from)
+		other := f.members[id]
+		switch {
+		case other == nil:
+		case other.from == from && other.name == name:
+			continue
+		case from != fromConfig: // who was there first
+			continue
+		case reflect.DeepEqual(other.config, wanted[id]): // what is configured stays, whatever else is said of it
+			other.from, other.name, other.expires = from, name, time.Time{}
+			continue
+		default:
+			f.removeLocked(id)
 		}
+		errs = append(errs, f.addLocked(id, &member{config: wanted[id], from: from, name: name}))
 	}
 	return errs
 }
@@ -195,7 +207,7 @@ func (f *fleet) lookUp(ctx context.Context, name string, e EngineConfig, first c
 func (f *fleet) wait(ctx context.Context) {
 	f.mu.Lock()
 	first := f.first
-	f.first = nil
+	f.first, f.waited = nil, true
 	f.mu.Unlock()
 	for _, looked := range first {
 		select {

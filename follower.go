@@ -1,7 +1,10 @@
 package stator
 
 import (
+	"context"
 	"maps"
+	"net"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -9,6 +12,7 @@ import (
 	"github.com/stator-ai/stator/internal/engine"
 	"github.com/stator-ai/stator/internal/engine/eventsocket"
 	"github.com/stator-ai/stator/internal/kv"
+	"github.com/stator-ai/stator/internal/kvindex"
 	"github.com/stator-ai/stator/internal/kvlink"
 	"github.com/stator-ai/stator/internal/router"
 )
@@ -49,17 +53,26 @@ type follower struct {
 type followed struct {
 	info     *engine.Info
 	poller   engine.EventPoller
-	guessed  bool // its sockets were found by trying
-	disputed bool // so were another's, or they are another's
+	sockets  []string // of its streams, by address where it has one
+	guessed  bool     // its sockets were found by trying
+	disputed bool     // so were another's, or they are another's
 }
 
 var _ router.FeedSampler = (*follower)(nil)
 
+// Feeds go by what the router knows of a rank to see that something is missing.
+var _ interface {
+	Rank(kv.Source) (kvindex.RankStats, bool)
+} = (*router.Router)(nil)
+
 // Follow implements [router.Follower].
 func (f *follower) Follow(id kv.WorkerID, info *engine.Info, poller engine.EventPoller, restarted bool) {
+	w := &followed{info: info, poller: poller}
+	for _, s := range info.Streams {
+		w.sockets = append(w.sockets, socketOf(s.Address))
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	w := &followed{info: info, poller: poller}
 	w.guessed = slices.ContainsFunc(info.Warnings, func(w engine.Warning) bool { return w.Code == eventsocket.Guessed })
 	if old := f.workers[id]; old != nil {
 		w.disputed = old.disputed
@@ -67,6 +80,27 @@ func (f *follower) Follow(id kv.WorkerID, info *engine.Info, poller engine.Event
 	f.workers[id] = w
 	f.settleLocked(id)
 	f.followLocked(id, restarted)
+}
+
+// socketOf returns what tells a socket from others: its address and port, whatever name
+// its host goes by.
+func socketOf(hostport string) string {
+	host, port, err := net.SplitHostPort(hostport)
+	if err != nil {
+		return hostport
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil || len(addrs) == 0 {
+		return hostport
+	}
+	slices.SortFunc(addrs, netip.Addr.Compare)
+	// A host that is this one is the same by all its names.
+	if slices.ContainsFunc(addrs, func(a netip.Addr) bool { return a.Unmap().IsLoopback() }) {
+		return net.JoinHostPort("localhost", port)
+	}
+	return net.JoinHostPort(addrs[0].Unmap().String(), port)
 }
 
 // Forget implements [router.Follower].
@@ -81,15 +115,18 @@ func (f *follower) Forget(id kv.WorkerID) {
 // settleLocked decides anew whose the sockets are, and has all but one worker follow
 // from that.
 func (f *follower) settleLocked(but kv.WorkerID) {
-	claims := make(map[string][]kv.WorkerID)
+	claims := make(map[string]map[kv.WorkerID]bool)
 	for id, w := range f.workers {
-		for _, s := range w.info.Streams {
-			claims[s.Address] = append(claims[s.Address], id)
+		for _, s := range w.sockets {
+			if claims[s] == nil {
+				claims[s] = make(map[kv.WorkerID]bool)
+			}
+			claims[s][id] = true
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(f.workers)) {
 		w := f.workers[id]
-		disputed := w.guessed && slices.ContainsFunc(w.info.Streams, func(s engine.EventStream) bool { return len(claims[s.Address]) > 1 })
+		disputed := w.guessed && slices.ContainsFunc(w.sockets, func(s string) bool { return len(claims[s]) > 1 })
 		if disputed != w.disputed {
 			w.disputed = disputed
 			if id != but {

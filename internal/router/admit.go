@@ -27,7 +27,7 @@ func (r *Router) admit(w *worker, info *engine.Info, restarted bool) {
 	var in []*pool
 	ranks, moved := 0, false
 	for _, em := range info.Models {
-		if em.Parent != "" && serves(info, em.Parent) {
+		if em.Parent != "" && em.Parent != em.ID && serves(info, em.Parent) {
 			continue // it goes with its model
 		}
 		w.complete(&em)
@@ -65,13 +65,15 @@ func (r *Router) admit(w *worker, info *engine.Info, restarted bool) {
 	w.pools.Store(&in)
 	w.ranks.Store(uint32(ranks))
 	w.moving.Unlock()
-	w.inhibitedUntil.Store(0)
-	w.tripped.Store(false)
-	w.since.Store(r.cfg.Now().UnixNano())
+	if restarted {
+		w.clear()
+		w.since.Store(r.cfg.Now().UnixNano())
+	}
 	w.discovered.Store(true)
 	pools := slices.Collect(maps.Values(r.pools))
-	r.retainLocked(w, stays)
+	empty := r.retainLocked(w, stays)
 	r.mu.Unlock()
+	closeAll(empty)
 	if moved && r.follower != nil {
 		r.follower.Forget(w.ID) // what it has told of its new life, it told another pool
 	}
@@ -87,8 +89,8 @@ func (r *Router) admit(w *worker, info *engine.Info, restarted bool) {
 }
 
 // retainLocked takes the worker's slots that do not stay out of all pools, and the
-// pools that are empty then.
-func (r *Router) retainLocked(w *worker, stays map[*slot]bool) {
+// pools that are empty then, which it returns to be closed.
+func (r *Router) retainLocked(w *worker, stays map[*slot]bool) (empty []*pool) {
 	for _, p := range r.pools {
 		p.retain(w, stays)
 	}
@@ -97,9 +99,17 @@ func (r *Router) retainLocked(w *worker, stays map[*slot]bool) {
 	}
 	for key, p := range r.pools {
 		if p.empty() {
-			p.close() // what is booked ends by itself
+			empty = append(empty, p)
 			delete(r.pools, key)
 		}
+	}
+	return empty
+}
+
+// closeAll ends pools that nobody is in any more. What is booked ends by itself.
+func closeAll(pools []*pool) {
+	for _, p := range pools {
+		p.close()
 	}
 }
 

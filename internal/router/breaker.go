@@ -18,8 +18,10 @@ const (
 	// tripFailures of the latest tripRequests trip the breaker.
 	tripFailures = 5
 	tripRequests = 8
-	tripLeast    = 5 * time.Second
-	tripMost     = time.Minute
+	// probationFailures of them do for a worker that is on probation.
+	probationFailures = 3
+	tripLeast         = 5 * time.Second
+	tripMost          = time.Minute
 )
 
 // succeeded notes a request that the worker answered.
@@ -33,12 +35,14 @@ func (b *breaker) succeeded() {
 	}
 }
 
-// failed notes one that it did not, and reports whether that is too many. One is,
-// for a worker that is on probation.
+// failed notes one that it did not, and reports whether that is too many.
 func (b *breaker) failed() bool {
-	recent := b.note(1)
-	return b.probation.Load() > 0 || bits.OnesCount32(recent) >= tripFailures
+	n := bits.OnesCount32(b.note(1))
+	return n >= tripFailures || n >= probationFailures && b.probation.Load() > 0
 }
+
+// shaky reports whether so many failed lately that others are not better off there.
+func (b *breaker) shaky() bool { return bits.OnesCount32(b.recent.Load()) >= probationFailures }
 
 func (b *breaker) note(failure uint32) uint32 {
 	for {

@@ -242,13 +242,16 @@ func (c *choice) book() {
 	if pl == nil {
 		pl = new(Placement)
 	}
-	*pl = Placement{pool: p, router: p.router, slot: s, promptTokens: max(q.PromptTokens, 0), expected: q.ExpectedOutput, ordinal: c.d.ordinal, memory: memory{at: -1}}
+	*pl = Placement{model: q.Model, pool: p, router: p.router, slot: s, promptTokens: max(q.PromptTokens, 0), expected: q.ExpectedOutput, ordinal: c.d.ordinal, memory: memory{at: -1}}
 	pl.leg = Leg{Phase: nvext.Aggregated, Target: s.target, Engine: s.worker.adapter(), Ranked: s.model.Ranks > 1}
 	c.placement = pl
 	kvMode := p.router.cfg.Mode == KV
 	if kvMode {
 		pl.leg.OverlapBlocks = int(cand.Depth[kv.NumTiers-1])
 		pl.predict(c, cand)
+		if s.recall != nil && len(c.prompt) > 0 {
+			pl.memory = s.recall.find(c.prompt)
+		}
 	}
 	if q.QueryOnly {
 		pl.released.Store(true)

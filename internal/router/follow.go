@@ -26,9 +26,14 @@ type Follower interface {
 // FeedSampler is a follower that says how its feeds stand.
 type FeedSampler interface {
 	// Feeds returns the state of the feed of each rank.
-	Feeds() []metrics.FeedSample
-	// Skipped returns how many events of a worker were left out, by reason.
-	Skipped(kv.WorkerID) map[string]uint64
+	Feeds() []FeedSample
+}
+
+// FeedSample is the state of the feed of one rank, and how many of its events were left
+// out, by reason.
+type FeedSample struct {
+	metrics.FeedSample
+	Skipped map[string]uint64
 }
 
 // sampleFeeds adds the feeds of the pool's ranks, and what was left out of their events.
@@ -37,17 +42,19 @@ func (p *pool) sampleFeeds(out *metrics.IndexSample) {
 	if !ok {
 		return
 	}
-	seen := make(map[uint64]bool)
+	here := make(map[uint64]bool)
+	p.mu.Lock()
+	for _, s := range p.slots {
+		here[uint64(s.target.Worker)] = true
+	}
+	p.mu.Unlock()
 	for _, one := range f.Feeds() {
-		if !p.has(kv.WorkerID(one.Worker)) {
+		if !here[one.Worker] {
 			continue
 		}
-		out.Feeds = append(out.Feeds, one)
-		if !seen[one.Worker] {
-			seen[one.Worker] = true
-			for reason, n := range f.Skipped(kv.WorkerID(one.Worker)) {
-				out.Skipped[reason] += n
-			}
+		out.Feeds = append(out.Feeds, one.FeedSample)
+		for reason, n := range one.Skipped {
+			out.Skipped[reason] += n
 		}
 	}
 }
@@ -63,9 +70,7 @@ func (r *Router) follow(w *worker, info *engine.Info, restarted bool) {
 		return
 	}
 	poller, _ := w.adapter().(engine.EventPoller)
-	if len(info.Streams) > 0 || poller != nil {
-		w.voice.begin(r.cfg.Now())
-	}
+	w.voice.begin(r.cfg.Now(), len(info.Streams) > 0 || poller != nil)
 	r.follower.Follow(w.ID, info, poller, restarted)
 }
 
@@ -78,6 +83,9 @@ func (r *Router) Apply(b *kv.Batch) error {
 	}
 	if w.voice.heard(r.cfg.Now) {
 		r.cfg.Log.Info("worker tells of its cache again", "worker", w.ID, "url", w.Name)
+		for _, p := range w.in() {
+			p.revoice(w, true)
+		}
 	}
 	defer w.stay()()
 	for _, p := range w.in() {
@@ -121,6 +129,9 @@ func (r *Router) Restore(src kv.Source, epoch, seq uint64, events iter.Seq2[*kv.
 	w := r.worker(src.Worker)
 	defer w.stay()()
 	pools := w.in()
+	if w == nil || src.Rank >= w.ranks.Load() {
+		return nil
+	}
 	if len(pools) > 1 { // each needs them
 		var kept []*kv.Event
 		for ev, err := range events {
@@ -154,10 +165,46 @@ func (r *Router) Restore(src kv.Source, epoch, seq uint64, events iter.Seq2[*kv.
 // was sent to one that does not tell is taken to be there instead.
 func (r *Router) Tells(src kv.Source, tells bool) {
 	w := r.worker(src.Worker)
+	if w == nil {
+		return
+	}
 	defer w.stay()()
+	w.setTelling(src.Rank, tells)
 	for _, p := range w.in() {
 		p.setTells(src, tells)
 	}
+}
+
+// setTelling notes for pools that the worker comes to later whether a rank tells.
+func (w *worker) setTelling(rank uint32, tells bool) {
+	w.telling.Lock()
+	defer w.telling.Unlock()
+	if w.telling.ranks == nil {
+		w.telling.ranks = make(map[uint32]bool)
+	}
+	w.telling.ranks[rank] = tells
+}
+
+func (w *worker) isTelling(rank uint32) bool {
+	w.telling.Lock()
+	defer w.telling.Unlock()
+	return w.telling.ranks[rank]
+}
+
+// Rank says how a rank stands, the worst of it where it is in several pools, and whether
+// it is known.
+func (r *Router) Rank(src kv.Source) (worst kvindex.RankStats, ok bool) {
+	w := r.worker(src.Worker)
+	defer w.stay()()
+	for _, p := range w.in() {
+		if p.told == nil {
+			continue
+		}
+		if st, known := p.told.Rank(src); known && (!ok || st.Lost > worst.Lost) {
+			worst, ok = st, true
+		}
+	}
+	return worst, ok
 }
 
 // Learned says what a worker's blocks are, going by its events: how many tokens they
@@ -262,6 +309,20 @@ func (p *pool) setTells(src kv.Source, tells bool) {
 	}
 }
 
+// revoice takes in that a worker does not tell any more, or does again.
+func (p *pool) revoice(w *worker, tells bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.slots {
+		if s.worker == w {
+			s.held = p.heldBy(s)
+			if tells && p.tells(s) {
+				p.sent.ClearRank(s.source())
+			}
+		}
+	}
+}
+
 // heldBy returns the number of blocks in the cache of a rank, as it is known.
 func (p *pool) heldBy(s *slot) *atomic.Int64 {
 	if p.tells(s) {
@@ -291,11 +352,17 @@ const (
 	silentTime   = 10 * time.Second
 )
 
-// begin expects the worker to tell from now on.
-func (v *voice) begin(now time.Time) {
-	v.expected.Store(true)
-	v.last.Store(now.UnixNano())
-	v.unsaid.Store(0)
+// begin expects the worker to tell from now on, or not to.
+func (v *voice) begin(now time.Time, expected bool) {
+	if !expected {
+		v.expected.Store(false)
+		v.lost.Store(false)
+		return
+	}
+	if !v.expected.Swap(true) {
+		v.last.Store(now.UnixNano())
+		v.unsaid.Store(0)
+	}
 }
 
 // heard notes that it did, and reports whether it did not before.

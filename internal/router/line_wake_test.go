@@ -142,7 +142,8 @@ func TestWakes(t *testing.T) {
 			then: func(r *Router, _ *Model, _ *Placement) { reshape(r, 2, small) }},
 		{name: "a probe succeeds", before: func(r *Router, _ *Model) {
 			r.workers[2].Engine.(*stubEngine).down.Store(true)
-			r.inhibit(r.workers[2], Broken)
+			r.workers[2].leave(time.Now().Add(r.cfg.Inhibit))
+			r.workers[2].awaken()
 			synctest.Wait()
 		}, then: func(r *Router, _ *Model, _ *Placement) { r.workers[2].Engine.(*stubEngine).down.Store(false) }, within: time.Second},
 		{name: "inhibition ends", cfg: Config{Inhibit: 500 * time.Millisecond, ProbeInterval: time.Hour},

@@ -26,6 +26,7 @@ type Placement struct {
 	Routing *nvext.Routing
 
 	router *Router
+	model  *Model
 	pool   *pool
 	slot   *slot
 	leg    Leg
@@ -84,15 +85,23 @@ func (p *Placement) FirstToken() {
 // noteSent notes that the rank has the prompt in its cache by now, if nobody else tells.
 // Of a rank that has left the pool, nothing is noted.
 func (p *Placement) noteSent(now time.Time) {
-	if p.prompt != nil && !p.slot.left.Load() {
-		p.pool.sent.Route(now, p.slot.source(), p.prompt)
-		if p.slot.worker.slots() > 0 {
-			p.pool.mu.Lock()
-			p.memory = p.pool.remember(p.slot, p.prompt)
-			p.pool.mu.Unlock()
-		}
+	prompt, src := p.prompt, p.slot.source()
+	if p.prompt = nil; prompt == nil || p.slot.left.Load() {
+		return
 	}
-	p.prompt = nil
+	p.pool.sent.Route(now, src, prompt)
+	var gone [][]kv.Block
+	if p.slot.worker.slots() > 0 {
+		p.pool.mu.Lock()
+		if p.slot.recall != nil {
+			gone = p.slot.recall.note(prompt)
+		}
+		p.pool.mu.Unlock()
+	}
+	p.pool.forget(src, gone)
+	if p.slot.left.Load() { // meanwhile
+		p.pool.sent.RemoveRank(src)
+	}
 }
 
 // Output says that n more tokens were generated. It takes the pool's lock only
@@ -109,6 +118,7 @@ func (p *Placement) Output(n int) {
 	}
 	p.blocks += grown
 	now := p.router.cfg.Now()
+	p.slot.worker.answered.Store(now.UnixNano())
 	p.pool.metrics.Tokens(now.Sub(p.grown), p.since)
 	p.grown, p.since = now, 0
 	decay := p.decay()
@@ -170,10 +180,7 @@ func (p *Placement) Done(o Outcome) {
 	if !p.released.CompareAndSwap(false, true) {
 		return
 	}
-	if o.inhibits() { // before somebody else is sent there
-		p.router.inhibit(p.slot.worker, o)
-	}
-	p.router.ended(p.slot.worker, p.pool, o)
+	p.settle(o) // before somebody else is sent there
 	if p.prefill != nil {
 		p.prefill.timer.Stop()
 	}

@@ -288,6 +288,7 @@ func (p *pool) admit(w *worker, rank uint32, m *engine.Model, adapters []engine.
 	if !found {
 		s := &slot{worker: w, target: target, seat: p.ledger.Join()}
 		p.slots = slices.Insert(p.slots, at, s)
+		s.telling.Store(w.isTelling(rank))
 		restarted = true
 	}
 	s := p.slots[at]
@@ -352,6 +353,9 @@ func (p *pool) retain(w *worker, stays map[*slot]bool) {
 		p.sent.RemoveRank(s.source())
 		return true
 	})
+	if len(stays) == 0 && p.told != nil { // nor has it other ranks that it may have told of
+		p.told.RemoveWorker(w.ID)
+	}
 }
 
 // status returns the state of every slot that serves a model, and the lowest index of

@@ -13,8 +13,11 @@ import (
 // memory. It tells nothing of all this; how much it remembers is learned from what it
 // finds of prompts that it should have.
 type recall struct {
-	limit   int  // how many prompts it keeps
+	slots   int  // prompts that it keeps in any case
+	limit   int  // prompts that it keeps
 	aside   bool // prompts are put aside before they are overwritten
+	misses  int  // in a row: prompts that it should have had
+	blocks  int  // of all prompts
 	prompts []recalled
 }
 
@@ -28,14 +31,20 @@ const (
 	// recallSpare is how many prompts a server is taken to put aside until it shows
 	// otherwise.
 	recallSpare = 16
-	// recallMost bounds what is remembered of one.
-	recallMost = 256
+	// recallMost and recallBlocks bound what is remembered of one.
+	recallMost   = 256
+	recallBlocks = 1 << 17
+	// recallMisses is how many prompts in a row must be missing for the server to be
+	// taken to keep fewer: one may have been sent not to be kept.
+	recallMisses = 2
 	// recallAlike is the share of a prompt that must be in a slot for the slot to be
 	// used on.
 	recallAlike = 0.1
 )
 
-func newRecall(slots int) *recall { return &recall{limit: slots + recallSpare, aside: true} }
+func newRecall(slots int) *recall {
+	return &recall{slots: slots, limit: slots + recallSpare, aside: true}
+}
 
 // memory is where a prompt was found.
 type memory struct {
@@ -76,9 +85,10 @@ func (r *recall) slot(prompt []kv.Block) (at, common int) {
 	return at, common
 }
 
-// note takes in that the server has computed a prompt, and reports whether something
-// had to go for it.
-func (r *recall) note(prompt []kv.Block) (dropped bool) {
+// note takes in that the server has computed a prompt, and returns what had to go for
+// it: the blocks that no prompt has any more.
+func (r *recall) note(prompt []kv.Block) (gone [][]kv.Block) {
+	var dropped []recalled
 	r.prompts = slices.DeleteFunc(r.prompts, func(p recalled) bool {
 		return p.overwritten && commonBlocks(p.blocks, prompt) == len(p.blocks) // it is all in the new one
 	})
@@ -89,21 +99,37 @@ func (r *recall) note(prompt []kv.Block) (dropped bool) {
 		case r.aside:
 			r.prompts[at].overwritten = true
 		default:
+			dropped = append(dropped, r.prompts[at])
 			r.prompts = slices.Delete(r.prompts, at, at+1)
-			dropped = true
 		}
 	}
 	r.prompts = slices.Insert(r.prompts, 0, recalled{blocks: prompt})
-	return r.trim() || dropped
+	return r.tails(append(dropped, r.trim()...))
 }
 
-func (r *recall) trim() (dropped bool) {
-	if len(r.prompts) <= r.limit {
-		return false
+// trim drops the oldest prompts until there are no more than there may be.
+func (r *recall) trim() (dropped []recalled) {
+	r.blocks = 0
+	for i, p := range r.prompts {
+		r.blocks += len(p.blocks)
+		if i > 0 && (i >= r.limit || r.blocks > recallBlocks) {
+			dropped = slices.Clone(r.prompts[i:])
+			clear(r.prompts[i:])
+			r.prompts = r.prompts[:i]
+			break
+		}
 	}
-	clear(r.prompts[r.limit:])
-	r.prompts = r.prompts[:r.limit]
-	return true
+	return dropped
+}
+
+// tails returns the ends of prompts that were dropped, beyond what others begin with.
+func (r *recall) tails(dropped []recalled) (out [][]kv.Block) {
+	for _, d := range dropped {
+		if tail := d.blocks[r.find(d.blocks).common:]; len(tail) > 0 {
+			out = append(out, tail)
+		}
+	}
+	return out
 }
 
 // displaced returns how many blocks the server would have to forget for a prompt.
@@ -121,46 +147,45 @@ func (r *recall) displaced(prompt []kv.Block) int {
 }
 
 // lacked takes in that the server did not find what it should have had of a prompt, and
-// reports whether something had to go. Either nothing is put aside, or what is older is
-// not there either.
-func (r *recall) lacked(m memory) (dropped bool) {
-	if m.overwritten && r.aside {
-		r.aside = false
-		before := len(r.prompts)
-		r.prompts = slices.DeleteFunc(r.prompts, func(p recalled) bool { return p.overwritten })
-		return len(r.prompts) < before
+// returns what is gone by that. Either nothing is put aside, or, if it happens again,
+// what is older is not there either.
+func (r *recall) lacked(m memory) (gone [][]kv.Block) {
+	r.misses++
+	var dropped []recalled
+	switch {
+	case m.overwritten && r.aside:
+		r.aside, r.misses = false, 0
+		r.prompts = slices.DeleteFunc(r.prompts, func(p recalled) bool {
+			if p.overwritten {
+				dropped = append(dropped, p)
+			}
+			return p.overwritten
+		})
+	case r.misses >= recallMisses:
+		r.misses = 0
+		r.limit = max(1, r.slots, min(r.limit, m.at))
+		dropped = r.trim()
 	}
-	r.limit = max(1, min(r.limit, m.at))
-	return r.trim()
+	return r.tails(dropped)
 }
 
 // found takes in that it did.
 func (r *recall) found(m memory) {
+	r.misses = 0
 	r.aside = r.aside || m.overwritten
 	if m.at+2 > r.limit {
 		r.limit = min(m.at+2, recallMost)
 	}
 }
 
-// remember notes a prompt on a rank that does not tell, and forgets what its server had
-// to forget for it. It returns where the server had it before. The caller holds the
-// pool's lock.
-func (p *pool) remember(s *slot, prompt []kv.Block) memory {
-	if s.recall == nil {
-		return memory{at: -1}
+// forget takes blocks out of the index of what a rank was sent.
+func (p *pool) forget(src kv.Source, gone [][]kv.Block) {
+	if len(gone) == 0 {
+		return
 	}
-	m := s.recall.find(prompt)
-	if s.recall.note(prompt) {
-		p.rewrite(s)
+	events := make([]kv.Event, 0, len(gone))
+	for _, tail := range gone {
+		events = append(events, kv.Event{Kind: kv.Removed, Blocks: tail})
 	}
-	return m
-}
-
-// rewrite has the index say what the rank's server is taken to remember.
-func (p *pool) rewrite(s *slot) {
-	now := p.router.cfg.Now()
-	p.sent.ClearRank(s.source())
-	for _, prompt := range slices.Backward(s.recall.prompts) {
-		p.sent.Route(now, s.source(), prompt.blocks)
-	}
+	p.sent.Apply(&kv.Batch{Source: src, Events: events})
 }

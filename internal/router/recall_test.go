@@ -31,13 +31,16 @@ func TestRecall(t *testing.T) {
 		if got := run(0, 320, 304); got != 20 {
 			t.Errorf("the first of ten: expected %d blocks, want 20", got)
 		}
-		// It was used nine prompts ago, and the server does not have it.
-		if got := run(1, 320, 0); got != 20 {
-			t.Errorf("the second of ten: expected %d blocks, want 20", got)
+		// They were used nine prompts ago, and the server does not have them. One may be
+		// an accident.
+		for _, number := range []int{1, 2} {
+			if got := run(number, 320, 0); got != 20 {
+				t.Errorf("prompt %d of ten: expected %d blocks, want 20", number, got)
+			}
 		}
-		// So what was used longer ago is not there either, and what came later may be.
-		if got := run(2, 320, 0); got != 0 {
-			t.Errorf("the third: expected %d blocks, want none", got)
+		// So what was used as long ago is not there either, and what came later may be.
+		if got := run(3, 320, 0); got != 0 {
+			t.Errorf("the fourth: expected %d blocks, want none", got)
 		}
 		if got := run(0, 320, 304); got != 20 {
 			t.Errorf("the first, used lately: expected %d blocks, want 20", got)
@@ -60,7 +63,7 @@ func TestRecallWithoutMemory(t *testing.T) {
 		return kv.AppendBlocks(nil, kv.HashSeed("", ""), append(shared, tokensOf(number, length-160)...), 16)
 	}
 	r := newRecall(4)
-	if r.note(talk(2, 640)) || r.note(talk(3, 640)) {
+	if r.note(talk(2, 640)) != nil || r.note(talk(3, 640)) != nil {
 		t.Error("something had to go although there is room")
 	}
 	m := r.find(talk(2, 800))
@@ -70,7 +73,7 @@ func TestRecallWithoutMemory(t *testing.T) {
 	if r.displaced(talk(2, 800)) != 0 {
 		t.Error("it puts prompts aside, and would lose one")
 	}
-	if !r.lacked(m) {
+	if r.lacked(m) == nil {
 		t.Error("it was not there, and nothing is forgotten")
 	}
 	if m := r.find(talk(2, 800)); m.common != 10 || m.overwritten {
@@ -82,7 +85,7 @@ func TestRecallWithoutMemory(t *testing.T) {
 	if got := r.displaced(talk(3, 800)); got != 0 {
 		t.Errorf("the talk that goes on would lose %d blocks", got)
 	}
-	if !r.note(talk(2, 800)) {
+	if r.note(talk(2, 800)) == nil {
 		t.Error("the other talk had to go")
 	}
 	r.found(memory{at: 0, overwritten: true})

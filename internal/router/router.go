@@ -136,11 +136,34 @@ func (r *Router) Place(ctx context.Context, q *Request) (*Placement, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	pl, err := r.placeNow(ctx, q)
+	if err != nil && ctx.Err() == nil {
+		if m := r.moved(q.Model); m != nil {
+			again := *q
+			again.Model = m
+			return r.placeNow(ctx, &again)
+		}
+	}
+	return pl, err
+}
+
+func (r *Router) placeNow(ctx context.Context, q *Request) (*Placement, error) {
 	pl, w, err := r.place(q, nil)
 	if w != nil {
 		return w.wait(ctx)
 	}
 	return pl, err
+}
+
+// moved returns the model as it is now if its workers have gone to other pools since it
+// was looked up, and nil if they have not.
+func (r *Router) moved(m *Model) *Model {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if latest := r.models[m.ID]; latest != nil && len(latest.pools) > 0 && !slices.Equal(latest.pools, m.pools) {
+		return latest
+	}
+	return nil
 }
 
 // Submit is Place for callers that cannot wait: done is called with what came of it,

@@ -29,7 +29,7 @@ func (p *Placement) predict(c *choice, cand *sched.Candidate) {
 	p.guess = prediction{
 		made:   true,
 		exact:  !c.q.Guess && (c.q.Tokens != nil || c.q.Blocks != nil),
-		tokens: min(c.holds(cand)*size, limit),
+		tokens: min(c.finds(cand)*size, limit),
 		best:   min(c.best*size, limit),
 		block:  size,
 	}
@@ -75,10 +75,12 @@ func (p *Placement) Usage(prompt, cached int) nvext.Verdict {
 	if v == nvext.VerdictAgreed || v == nvext.VerdictTraded || v == nvext.VerdictIndexStale {
 		lost = p.slot.learn(p.router.cfg.Now(), g, cached)
 	}
-	if p.memory.at >= 0 && p.slot.recall != nil && cached >= 0 {
-		p.adjust(cached)
+	var gone [][]kv.Block
+	if p.memory.at >= 0 && p.slot.recall != nil && cached >= 0 && !p.slot.left.Load() {
+		gone = p.adjust(cached)
 	}
 	p.pool.mu.Unlock()
+	p.pool.forget(p.slot.source(), gone)
 	p.listen(v, prompt, cached)
 	if lost {
 		p.router.cfg.Log.Warn("a worker's cache holds less than it should; cached prompts count less there", "worker", p.leg.Target.Worker, "rank", p.leg.Target.Rank)
@@ -94,17 +96,18 @@ func (p *Placement) Usage(prompt, cached int) nvext.Verdict {
 	return v
 }
 
-// adjust corrects how much the rank's server is taken to remember. The caller holds the
-// pool's lock.
-func (p *Placement) adjust(cached int) {
-	r := p.slot.recall
-	switch g := &p.guess; {
+// adjust corrects how much the rank's server is taken to remember, and returns what is
+// gone. The caller holds the pool's lock.
+func (p *Placement) adjust(cached int) (gone [][]kv.Block) {
+	g := &p.guess
+	switch {
 	case g.tokens <= g.block:
 	case cached >= g.tokens-g.block:
-		r.found(p.memory)
-	case r.lacked(p.memory):
-		p.pool.rewrite(p.slot)
+		p.slot.recall.found(p.memory)
+	default:
+		gone = p.slot.recall.lacked(p.memory)
 	}
+	return gone
 }
 
 // differing is after how many requests in a row it is said that an engine counts other
@@ -125,6 +128,9 @@ func (p *Placement) listen(v nvext.Verdict, prompt, cached int) {
 	}
 	if w.voice.computed(p.router.cfg.Now(), (prompt-max(cached, 0))/p.guess.block) {
 		log.Warn("worker computes prompts and tells nothing of its cache; what is sent there is taken to be there", "worker", w.ID, "url", w.Name)
+		for _, p := range w.in() {
+			p.revoice(w, false)
+		}
 	}
 }
 
@@ -136,6 +142,15 @@ func (c *choice) holds(cand *sched.Candidate) int {
 		n = max(n, cand.Live)
 	}
 	return n
+}
+
+// finds is the same where a request under way is of no help: a server that keeps whole
+// prompts computes two at once in two slots.
+func (c *choice) finds(cand *sched.Candidate) int {
+	if s := c.slots[c.chosen]; s.recall != nil {
+		return int(cand.Depth[kv.NumTiers-1])
+	}
+	return c.holds(cand)
 }
 
 const (

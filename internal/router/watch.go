@@ -1,9 +1,11 @@
 package router
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/stator-ai/stator/internal/engine"
@@ -108,13 +110,8 @@ func (r *Router) check(w *worker) error {
 		if err != nil {
 			return err
 		}
-		if w.hoarse { // which is why it is gone
-			if err := r.sing(w, info); err != nil {
-				return err
-			}
-		}
-		if w.tripped.Load() {
-			w.breaker.try()
+		if err := r.vet(w, info); err != nil {
+			return err
 		}
 		r.admit(w, info, true)
 		return nil
@@ -124,27 +121,69 @@ func (r *Router) check(w *worker) error {
 	if err := w.adapter().Probe(ctx); err != nil {
 		return err
 	}
-	r.review(w)
+	if err := r.review(w); err != nil {
+		return err
+	}
 	if r.songDue(w) {
 		if err := r.sing(w, w.info.Load()); err != nil {
 			return err
 		}
 	}
-	if w.inhibitedUntil.Load() == 0 {
-		return nil
+	if w.back(r.cfg.Now()) {
+		r.cfg.Log.Info("worker is back", "worker", w.ID, "url", w.Name)
+		r.wake(w)
+	}
+	return nil
+}
+
+// vet has a worker compute a token whose requests failed, or that could not when it was
+// last asked to, before it gets requests again.
+func (r *Router) vet(w *worker, info *engine.Info) error {
+	if w.hoarse || w.tripped.Load() {
+		if err := r.sing(w, info); err != nil {
+			return err
+		}
 	}
 	if w.tripped.Load() {
-		if r.cfg.Now().UnixNano() < w.inhibitedUntil.Load() {
-			return nil // it is well, as it was when it failed
-		}
 		w.breaker.try()
-		w.since.Store(r.cfg.Now().UnixNano())
+	}
+	return nil
+}
+
+// back ends the inhibition of a worker that is well, and reports whether there was one.
+// One that is tripped is as well as it was when it failed, and has to wait.
+func (w *worker) back(now time.Time) bool {
+	w.trouble.Lock()
+	defer w.trouble.Unlock()
+	until := w.inhibitedUntil.Load()
+	if until == 0 || w.tripped.Load() && now.UnixNano() < until {
+		return false
+	}
+	if w.tripped.Load() {
+		w.breaker.try()
+		w.since.Store(now.UnixNano())
 		w.tripped.Store(false)
 	}
 	w.inhibitedUntil.Store(0)
-	r.cfg.Log.Info("worker is back", "worker", w.ID, "url", w.Name)
-	r.wake(w)
-	return nil
+	return true
+}
+
+// clear forgets what was wrong with a worker that began anew.
+func (w *worker) clear() {
+	w.trouble.Lock()
+	defer w.trouble.Unlock()
+	w.inhibitedUntil.Store(0)
+	w.tripped.Store(false)
+}
+
+// leave has a worker left alone until then at least, and reports whether it was not
+// before.
+func (w *worker) leave(until time.Time) bool {
+	w.trouble.Lock()
+	defer w.trouble.Unlock()
+	before := w.inhibitedUntil.Load()
+	w.inhibitedUntil.Store(max(before, until.UnixNano()))
+	return before == 0
 }
 
 func (r *Router) identify(w *worker) (*engine.Info, error) {
@@ -155,26 +194,69 @@ func (r *Router) identify(w *worker) (*engine.Info, error) {
 }
 
 // review asks a worker again what it is, from time to time and after it failed: it may
-// have been started anew, or serve other adapters by now.
-func (r *Router) review(w *worker) {
+// have been started anew, or serve other adapters by now. The error is that of one that
+// was started anew and does not compute.
+func (r *Router) review(w *worker) error {
 	renew := w.renew.Swap(false)
 	if !renew && w.inhibitedUntil.Load() == 0 && r.cfg.Now().Sub(w.identified) < identifyInterval {
-		return
+		return nil
 	}
 	info, err := r.identify(w)
 	if err != nil {
-		return // it answers probes, which is enough
+		w.renew.CompareAndSwap(false, renew)
+		return nil // it answers probes, which is enough
 	}
 	old := w.info.Load()
-	restarted := info.Kind != old.Kind || info.Life != old.Life
+	restarted := info.Kind != old.Kind || info.Life != "" && old.Life != "" && info.Life != old.Life
+	if restarted {
+		if err := r.vet(w, info); err != nil {
+			return err
+		}
+	} else {
+		info = complement(info, old)
+	}
 	if renew || restarted || !same(old, info) {
-		until, tripped := w.inhibitedUntil.Load(), w.tripped.Load()
 		r.admit(w, info, restarted)
-		if !restarted { // it stays what it was
-			w.tripped.Store(tripped)
-			w.inhibitedUntil.Store(until)
+	}
+	return nil
+}
+
+// complement returns info with what an engine said before, where it does not say it now.
+// A question that was not answered in time is no change.
+func complement(info, old *engine.Info) *engine.Info {
+	out := *info
+	out.Life, out.Version = cmp.Or(info.Life, old.Life), cmp.Or(info.Version, old.Version)
+	out.Slots, out.Priority = cmp.Or(info.Slots, old.Slots), cmp.Or(info.Priority, old.Priority)
+	out.Models = slices.Clone(info.Models)
+	for i := range out.Models {
+		m := &out.Models[i]
+		at := slices.IndexFunc(old.Models, func(o engine.Model) bool { return o.ID == m.ID && o.Parent == m.Parent })
+		if at < 0 {
+			continue
+		}
+		o := &old.Models[at]
+		m.Tokenizer = cmp.Or(m.Tokenizer, o.Tokenizer)
+		for _, f := range []struct{ to, from *int }{
+			{&m.ContextLength, &o.ContextLength}, {&m.BlockSize, &o.BlockSize}, {&m.TotalBlocks, &o.TotalBlocks},
+			{&m.MaxBatchedTokens, &o.MaxBatchedTokens}, {&m.MaxSeqs, &o.MaxSeqs}, {&m.Ranks, &o.Ranks},
+		} {
+			*f.to = cmp.Or(*f.to, *f.from)
+		}
+		if o.TotalBlocks > 0 && info.Models[i].TotalBlocks == 0 {
+			m.Ranks = max(m.Ranks, o.Ranks) // where it says nothing, one is a guess
 		}
 	}
+	if len(info.Streams) == 0 && len(old.Streams) > 0 {
+		out.Streams, out.Warnings = old.Streams, old.Warnings
+	}
+	out.Streams = slices.Clone(out.Streams)
+	for i := range out.Streams {
+		s := &out.Streams[i]
+		if at := slices.IndexFunc(old.Streams, func(o engine.EventStream) bool { return o.Rank == s.Rank && o.Address == s.Address }); at >= 0 {
+			s.Replay, s.BlockSize = cmp.Or(s.Replay, old.Streams[at].Replay), cmp.Or(s.BlockSize, old.Streams[at].BlockSize)
+		}
+	}
+	return &out
 }
 
 // same reports whether an engine says the same as before.
@@ -241,8 +323,7 @@ func (r *Router) unwell(w *worker, failures int, err error) {
 		}
 		r.cfg.Log.Warn(what, "worker", w.ID, "url", w.Name, "error", err)
 	}
-	until := r.cfg.Now().Add(r.cfg.Inhibit).UnixNano()
-	w.inhibitedUntil.Store(max(until, w.inhibitedUntil.Load()))
+	w.leave(r.cfg.Now().Add(r.cfg.Inhibit))
 	if failures >= goneAfter && w.discovered.Swap(false) {
 		r.cfg.Log.Warn("worker is gone", "worker", w.ID, "url", w.Name)
 		r.cfg.Metrics.DropWorker(uint64(w.ID))
@@ -253,49 +334,69 @@ func (r *Router) unwell(w *worker, failures int, err error) {
 	r.wake(w) // those who wait for it do so in vain
 }
 
-// inhibit leaves a worker alone after a request failed on it, and has it probed.
-func (r *Router) inhibit(w *worker, o Outcome) {
-	until := r.cfg.Now().Add(r.cfg.Inhibit).UnixNano()
-	first := w.inhibitedUntil.Swap(max(until, w.inhibitedUntil.Load())) == 0
-	w.awaken()
-	if first {
-		reason := "connection broke"
-		if o == Unreachable {
-			reason = "connect failed"
-		}
-		r.cfg.Log.Warn("worker inhibited", "worker", w.ID, "url", w.Name, "reason", reason)
-		r.cfg.Metrics.Worker(uint64(w.ID), 0).Inhibited()
-	}
-}
-
-// ended notes how a request of a worker ended. One whose requests keep failing is left
-// alone for a while even if it says that it is well, unless there is no other.
-func (r *Router) ended(w *worker, p *pool, o Outcome) {
-	switch o {
-	case Completed:
+// settle draws conclusions about a worker from how a request on it ended. One that broke
+// is left alone until it is probed. One whose requests keep failing is left alone for a
+// while even if it says that it is well, unless there is no better.
+func (p *Placement) settle(o Outcome) {
+	r, w := p.router, p.slot.worker
+	if o == Completed {
 		w.breaker.succeeded()
-	case Failed, Unreachable, Broken:
-		if !w.breaker.failed() || !p.another(w, r.cfg.Now()) {
-			return
-		}
-		if w.tripped.Swap(true) {
-			return
-		}
-		wait := w.breaker.trip()
-		w.inhibitedUntil.Store(r.cfg.Now().Add(wait).UnixNano())
-		r.cfg.Log.Warn("worker keeps failing and is left alone", "worker", w.ID, "url", w.Name, "for", wait)
-		r.cfg.Metrics.Worker(uint64(w.ID), 0).Tripped()
-		w.awaken()
-		r.wake(w)
 	}
+	if o != Failed && !o.inhibits() || w.ctx.Err() != nil {
+		return
+	}
+	now := r.cfg.Now()
+	p.pool.mu.Lock()
+	gauges := p.slot.gauges
+	p.pool.mu.Unlock()
+	if o.inhibits() {
+		first := w.leave(now.Add(r.cfg.Inhibit))
+		w.awaken()
+		if first {
+			reason := "connection broke"
+			if o == Unreachable {
+				reason = "connect failed"
+			}
+			r.cfg.Log.Warn("worker inhibited", "worker", w.ID, "url", w.Name, "reason", reason)
+			gauges.Inhibited()
+		}
+	}
+	if !w.breaker.failed() || !r.better(p.model, w, now) {
+		return
+	}
+	w.trouble.Lock()
+	tripped := w.tripped.Swap(true)
+	var wait time.Duration
+	if !tripped {
+		wait = w.breaker.trip()
+		w.inhibitedUntil.Store(max(w.inhibitedUntil.Load(), now.Add(wait).UnixNano()))
+	}
+	w.trouble.Unlock()
+	if tripped {
+		return
+	}
+	r.cfg.Log.Warn("worker keeps failing and is left alone", "worker", w.ID, "url", w.Name, "for", wait)
+	gauges.Tripped()
+	w.awaken()
+	r.wake(w)
 }
 
-// another reports whether a request could go to a worker other than w.
-func (p *pool) another(w *worker, now time.Time) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, s := range p.slots {
-		if s.worker != w && s.worker.discovered.Load() && !s.worker.inhibited(now) {
+// better reports whether requests for a model could go to a worker other than w that does
+// not fail as well: what fails everywhere is the requests' own fault.
+func (r *Router) better(m *Model, w *worker, now time.Time) bool {
+	r.mu.RLock()
+	if latest := r.models[m.ID]; latest != nil {
+		m = latest
+	}
+	r.mu.RUnlock()
+	for _, p := range m.pools {
+		p.mu.Lock()
+		found := slices.ContainsFunc(p.slots, func(s *slot) bool {
+			o := s.worker
+			return o != w && s.serves(m.ID) && o.discovered.Load() && !o.inhibited(now) && !o.breaker.shaky()
+		})
+		p.mu.Unlock()
+		if found {
 			return true
 		}
 	}

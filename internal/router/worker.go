@@ -43,28 +43,33 @@ type worker struct {
 	discovered     atomic.Bool
 	inhibitedUntil atomic.Int64 // Unix nanoseconds; 0 = not
 	tripped        atomic.Bool  // it is inhibited for more than a probe can tell
+	trouble        sync.Mutex   // held while the two above are changed
 	breaker        breaker
 	voice          voice
-	differing      atomic.Int32 // requests in a row whose tokens it counts otherwise
-	renew          atomic.Bool  // it is to be admitted anew with what is known by now
-	answered       atomic.Int64 // Unix nanoseconds of the last first token; 0 = none
-	since          atomic.Int64 // Unix nanoseconds of the time when it came
-	adapted        atomic.Pointer[engine.Engine]
-	info           atomic.Pointer[engine.Info]
-	identified     time.Time    // when it was last asked what it is; for who watches it
-	hoarse         bool         // it did not compute a token when it was asked to; the same
-	learned        atomic.Int64 // tokens in a block, as its events tell; 0 = not yet
-	eagle          atomic.Bool  // its blocks depend on the token after them, as its events tell
-	moving         sync.RWMutex // held by who changes pools, and for reading by who changes what is known of its caches there
-	pools          atomic.Pointer[[]*pool]
-	ranks          atomic.Uint32 // how many it has
-	wake           chan struct{} // of size one: probe now
-	checked        chan struct{} // closed after the first check
-	once           sync.Once
-	removed        bool            // guarded by the router's mutex
-	ctx            context.Context // until it is removed
-	cancel         context.CancelFunc
-	ended          chan struct{} // closed when nobody watches it any more
+	telling        struct { // which ranks do
+		sync.Mutex
+		ranks map[uint32]bool
+	}
+	differing  atomic.Int32 // requests in a row whose tokens it counts otherwise
+	renew      atomic.Bool  // it is to be admitted anew with what is known by now
+	answered   atomic.Int64 // Unix nanoseconds of the last first token; 0 = none
+	since      atomic.Int64 // Unix nanoseconds of the time when it came
+	adapted    atomic.Pointer[engine.Engine]
+	info       atomic.Pointer[engine.Info]
+	identified time.Time    // when it was last asked what it is; for who watches it
+	hoarse     bool         // it did not compute a token when it was asked to; the same
+	learned    atomic.Int64 // tokens in a block, as its events tell; 0 = not yet
+	eagle      atomic.Bool  // its blocks depend on the token after them, as its events tell
+	moving     sync.RWMutex // held by who changes pools, and for reading by who changes what is known of its caches there
+	pools      atomic.Pointer[[]*pool]
+	ranks      atomic.Uint32 // how many it has
+	wake       chan struct{} // of size one: probe now
+	checked    chan struct{} // closed after the first check
+	once       sync.Once
+	removed    bool            // guarded by the router's mutex
+	ctx        context.Context // until it is removed
+	cancel     context.CancelFunc
+	ended      chan struct{} // closed when nobody watches it any more
 }
 
 // adapter returns what the worker is spoken to with.
@@ -106,6 +111,9 @@ func (r *Router) Add(spec Spec) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.ctx.Err() != nil {
+		return errors.New("the router is closed")
+	}
 	if other := r.workers[spec.ID]; other != nil {
 		return fmt.Errorf("worker id %d is used by both %s and %s", spec.ID, other.Name, spec.Name)
 	}
@@ -142,10 +150,11 @@ func (r *Router) Remove(id kv.WorkerID) bool {
 	}
 	r.mu.Lock()
 	delete(r.workers, id) // until here nobody else can have the id
-	r.retainLocked(w, nil)
-	r.cfg.Metrics.DropWorker(uint64(id))
 	pools := slices.Collect(maps.Values(r.pools))
+	empty := r.retainLocked(w, nil)
+	r.cfg.Metrics.DropWorker(uint64(id))
 	r.mu.Unlock()
+	closeAll(empty)
 	now := r.cfg.Now()
 	for _, p := range pools {
 		p.wake(now)
