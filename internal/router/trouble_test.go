@@ -363,12 +363,11 @@ func TestCanaryWhileStreaming(t *testing.T) {
 // TestSinceKept: a worker that gets an adapter is not new
 func TestSinceKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := &stubEngine{models: []engine.Model{{ID: "m", BlockSize: 16}}}
+		e := live(16)
 		r, _ := crew(t, Config{KV: KVConfig{SlowStart: time.Minute}}, Spec{Engine: e}, Spec{})
 		time.Sleep(10 * time.Minute)
 		since := r.Engines()[0].Since
-		e.models = append(e.models, engine.Model{ID: "a", Parent: "m"})
-		e.down.Store(false) // who looks at it sees the models, too
+		e.adapter.Store(new("a"))
 		time.Sleep(2 * identifyInterval)
 		synctest.Wait()
 		if got := r.Engines()[0].Since; got != since {

@@ -25,6 +25,7 @@ type liveEngine struct {
 	mute     atomic.Bool // computes nothing
 	canaries atomic.Int64
 	streams  atomic.Pointer[[]engine.EventStream]
+	adapter  atomic.Pointer[string] // that it serves as well
 	slots    int
 	block    int
 }
@@ -38,6 +39,9 @@ func (e *liveEngine) Identify(ctx context.Context) (*engine.Info, error) {
 		info.Life = *l
 	}
 	info.Models = []engine.Model{{ID: "m", BlockSize: e.block, TotalBlocks: 1000}}
+	if name := e.adapter.Load(); name != nil {
+		info.Models = append(info.Models, engine.Model{ID: *name, Parent: "m"})
+	}
 	if l := e.streams.Load(); l != nil {
 		info.Streams = *l
 	}
