@@ -56,6 +56,9 @@ type EventPoller interface {
 	// are numbered by the poller from the engine's own numbers, so that a gap shows.
 	// The worker in their sources is 0.
 	PollEvents(ctx context.Context) ([]*kv.Batch, error)
+	// BlockSize returns how many tokens a block has, as far as the server has told by
+	// now; 0 if it has not.
+	BlockSize() int
 }
 
 // Aborter is the capability of engines that are told that a request is not wanted any

@@ -76,7 +76,8 @@ type Response struct {
 	Body   io.ReadCloser
 	// Sent reports whether the engine has let go of the request's body and
 	// edits, so that their memory may be used again. It may stay false.
-	Sent func() bool
+	Sent         func() bool
+	UsageUnasked bool // the engine tells usage in streams whether asked or not
 }
 
 // Engine talks to one engine server. Implementations are safe for concurrent

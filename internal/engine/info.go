@@ -63,7 +63,10 @@ type Warning struct {
 
 // EventStream is where one rank of an engine publishes what becomes of its cache.
 type EventStream struct {
-	Rank    uint32
+	Rank uint32
+	// First is what the engine calls its first rank, where it counts those of other
+	// servers too: in its events, rank 0 is First.
+	First   uint32
 	Address string // host:port of the publisher
 	Replay  string // host:port where what it said can be asked for; empty if nowhere
 	Topic   string // prefix of the topics to subscribe to; empty for all

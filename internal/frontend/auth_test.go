@@ -92,6 +92,42 @@ func TestKeys(t *testing.T) {
 	}
 }
 
+// TestReservedMembers: who is not trusted neither goes first by the engine's own means nor
+// gives requests their names.
+func TestReservedMembers(t *testing.T) {
+	const (
+		rest = `"model":"stator-sim","messages":[{"role":"user","content":"hi"}],"n":2`
+		own  = `{"priority":-9,"rid":["a","b"],"request_id":"c","pr\u0069ority":-10,` + rest + `}`
+	)
+	for _, keys := range []bool{true, false} {
+		for _, ignore := range []bool{true, false} {
+			front := Config{IgnoreNvExt: ignore}
+			if keys {
+				front.Keys = []Key{{Name: "plain", Hash: HashKey("plain")}, {Name: "trusted", Hash: HashKey("trusted"), Trusted: true}}
+			}
+			var got string
+			rg := newRig(t, rigConfig{front: front, fault: func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+				raw, _ := io.ReadAll(r.Body)
+				got = string(raw)
+				w.Write([]byte("{}"))
+			}})
+			for _, key := range []string{"plain", "trusted"} {
+				want := own
+				if keys && key == "plain" {
+					want = `{` + rest + `}`
+				}
+				for _, path := range []string{"/v1/chat/completions", "/v1/responses"} {
+					got = ""
+					rg.post(t, path, own, "Authorization", "Bearer "+key)
+					if got != want {
+						t.Errorf("keys %v, nvext ignored %v, %s, %s: the engine saw %s, want %s", keys, ignore, key, path, got, want)
+					}
+				}
+			}
+		}
+	}
+}
+
 func TestWithoutKeysCredentialsPass(t *testing.T) {
 	var auth string
 	rg := newRig(t, rigConfig{fault: func(w http.ResponseWriter, r *http.Request, next http.Handler) {
@@ -113,10 +149,12 @@ func TestHeadersToTheEngineAreChosen(t *testing.T) {
 	const id = "11111111-1111-4111-8111-111111111111"
 	const parent = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"
 	resp, _ := rg.post(t, "/v1/chat/completions", hello, "Request-Id", id, "X-Request-Id", "mine",
-		"Traceparent", parent, "Tracestate", "a=b", "Cookie", "c=d", "X-Conversation-Id", "7", "X-Tenant-Id", "t")
+		"Traceparent", parent, "Tracestate", "a=b", "Cookie", "c=d", "X-Conversation-Id", "7", "X-Tenant-Id", "t",
+		"X-Vllm-Priority", "-9", "X-Data-Parallel-Rank", "1", "X-Smg-Routing-Key", "k")
 	for name, want := range map[string]string{
 		"Request-Id": id, "X-Request-Id": id, "Traceparent": parent, "Tracestate": "a=b", "Accept-Encoding": "identity",
 		"Cookie": "", "X-Conversation-Id": "", "X-Tenant-Id": "", "X-Idempotency-Key": "",
+		"X-Vllm-Priority": "", "X-Data-Parallel-Rank": "", "X-Smg-Routing-Key": "",
 	} {
 		if got.Get(name) != want {
 			t.Errorf("%s: the engine saw %q, want %q", name, got.Get(name), want)

@@ -5,7 +5,8 @@
 // it (prompt.go), tell the router what it must know (place.go), place, open, relay,
 // account. tokens.go knows where the tokens of a model come from, encode.go gets
 // them. relay.go copies a stream, unary.go a whole answer; both watch only for what
-// must be known: first token, finish, usage, errors. errors.go turns what went wrong
+// must be known: first token, finish, usage, errors. usage.go hides from a stream the usage
+// that only we asked for. errors.go turns what went wrong
 // into what the client is told. row.go notes along the way what goes into the request
 // trace, if there is one. Whatever happens, call.close releases what a request holds, and
 // aborts.go tells the engine if it still works on what nobody wants.
@@ -20,5 +21,5 @@
 //
 // Bytes pass through. The body that reaches the engine is the client's with
 // single members changed, and the answer that reaches the client is the engine's,
-// apart from annotations, errors, and the chunk that carries nvext.
+// apart from annotations, errors, usage that is hidden, and the chunk that carries nvext.
 package frontend

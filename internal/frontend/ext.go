@@ -55,7 +55,9 @@ func (c *call) wish() {
 	w, ext := &c.wishes, c.ext
 	w.Greedy = ext.GreedSampling != nil && *ext.GreedSampling
 	w.MaxThinking = ext.MaxThinkingTokens
-	w.Priority = c.enginePriority()
+	if p := c.enginePriority(); p != nil {
+		w.Priority = p
+	}
 }
 
 // enginePriority returns how urgent the request is to the engine; nil if nobody said.
@@ -154,7 +156,7 @@ func applyMeta(ext *nvext.NvExt, h http.Header) (*nvext.NvExt, error) {
 	return ext, nil
 }
 
-// restrict applies the rules of who may pin, override and name a tenant, and
+// restrict applies the rules of who may pin, override, go first and name a tenant, and
 // settles the cache salt. Without keys everyone may do everything.
 func (c *call) restrict() error {
 	if !c.trusted() {
@@ -166,12 +168,30 @@ func (c *call) restrict() error {
 			return &openai.Error{Code: openai.CodeForbidden, Param: "nvext.router_config_override",
 				Message: "nvext.router_config_override: this API key may not override the router"}
 		}
+		c.reserve()
 	}
 	if err := checkLists(c.ext); err != nil {
 		return err
 	}
 	c.settleSalt()
 	return nil
+}
+
+// reserved are the members by which engines let a body say when it runs and what it is
+// called. Both concern others: an engine refuses or aborts requests by their names.
+var reserved = [...]string{"priority", "rid", "request_id"}
+
+// reserve takes the reserved members out of the body. How urgent a priority is depends on
+// the engine, so that one of the body's own counts for none at all.
+func (c *call) reserve() {
+	for _, key := range reserved {
+		if c.req.Get(key) != nil {
+			c.edits = append(c.edits, openai.Edit{Key: key})
+		}
+	}
+	if c.req.Get("priority").Present() {
+		c.wishes.Priority = new(int32)
+	}
 }
 
 // settleSalt decides on the cache salt that the engine sees: the key's tenant, else that
@@ -269,12 +289,16 @@ func millis(d time.Duration) *nvext.Float {
 // addExt returns body with our nvext in it. Where the engine sent an nvext of its
 // own, ours is laid over it member by member. A body that is no object comes back
 // as it is.
-func addExt(body []byte, theirs openai.Value, ours *nvext.Response) []byte {
+func addExt(body []byte, ours *nvext.Response) []byte {
 	if ours.Empty() {
 		return body
 	}
+	o, err := openai.ParseObject(body)
+	if err != nil {
+		return body
+	}
 	value := ours.AppendJSON(nil)
-	if theirs.Kind() == '{' {
+	if theirs := o.Get("nvext"); theirs.Kind() == '{' {
 		a, err1 := openai.ParseObject(theirs)
 		b, err2 := openai.ParseObject(value)
 		if err1 == nil && err2 == nil {
@@ -285,10 +309,6 @@ func addExt(body []byte, theirs openai.Value, ours *nvext.Response) []byte {
 			}
 			value = a.Edit(edits).Bytes()
 		}
-	}
-	o, err := openai.ParseObject(body)
-	if err != nil {
-		return body
 	}
 	return o.Edit([]openai.Edit{{Key: "nvext", Value: value}}).Bytes()
 }

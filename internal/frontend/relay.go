@@ -36,13 +36,14 @@ type stream struct {
 	scan     *openai.Scanner
 	info     openai.ChunkInfo
 	out      *http.ResponseController
-	want     int    // choices that have to finish
-	finished int    // choices that have
-	extended bool   // our nvext is on its way, or not wanted
-	hidden   bool   // the client did not ask for the usage
-	id       string // of the answer, while our nvext may need it
-	failed   bool   // the engine reported an error inside the stream
-	done     bool   // [DONE] was seen
+	want     int        // choices that have to finish
+	finished int        // choices that have
+	extended bool       // our nvext is on its way, or not wanted
+	hidden   bool       // the client did not ask for the usage
+	held     *heldChunk // nil for none
+	id       string     // of the answer, while our nvext may need it
+	failed   bool       // the engine reported an error inside the stream
+	done     bool       // [DONE] was seen
 }
 
 // relayStream copies an event stream to the client. Nothing is written before
@@ -56,7 +57,7 @@ func (c *call) relayStream(resp *engine.Response) error {
 		out:      http.NewResponseController(c.w),
 		want:     c.choices(),
 		extended: !c.wantsExt(),
-		hidden:   c.wishes.Usage,
+		hidden:   c.wishes.Usage && !resp.UsageUnasked,
 	}
 	err := st.run(resp)
 	if b := st.scan.Buffer(); len(b) == streamBuffer {
@@ -155,54 +156,65 @@ var (
 // connection.
 func (st *stream) relay(now time.Time, ev *openai.Event) error {
 	switch {
+	case len(ev.Data) == 0: // a comment may overtake what is held back
 	case ev.IsDone():
 		st.done, st.working = true, false
+		if err := st.release(nil); err != nil {
+			return err
+		}
 		if !st.extended {
 			if err := st.writeExtra(); err != nil {
 				return err
 			}
 		}
-	case len(ev.Data) == 0 || ev.Data[0] != '{':
+	case ev.Data[0] != '{':
+		if err := st.release(nil); err != nil {
+			return err
+		}
 	case openai.ParseChunk(ev.Data, &st.info) != nil:
 		st.model.Metrics.EngineError(metrics.EngineProtocol)
+		if err := st.release(nil); err != nil {
+			return err
+		}
 	default:
-		st.account(now, &st.info)
-		if st.info.Finished > 0 {
-			st.finished += st.info.Finished
-			st.row.finished(ev.Data)
-		}
-		if st.info.Error != nil {
-			st.failed, st.extended = true, true
-		}
-		if !st.extended {
-			st.id = string(st.info.ID)
-		}
-		switch extend := !st.extended && st.finished >= st.want; {
-		case st.hidden && st.info.Usage != nil:
-			return st.writeHidden(ev, extend)
-		case extend:
-			return st.writeExtended(ev.Data)
-		}
+		return st.relayChunk(now, ev)
 	}
 	_, err := st.w.Write(ev.Raw)
 	return err
 }
 
-// writeHidden writes a chunk without the usage that only we asked for. One that is
-// there for nothing else is left out.
-func (st *stream) writeHidden(ev *openai.Event, extend bool) error {
-	if st.info.NoChoices && st.info.Error == nil && st.info.NvExt == nil {
+// relayChunk is relay for a chunk, which st.info is about.
+func (st *stream) relayChunk(now time.Time, ev *openai.Event) error {
+	used := st.hidden && st.info.Usage != nil
+	extra := used && st.info.NoChoices && st.info.Error == nil
+	if !extra {
+		if err := st.release(nil); err != nil {
+			return err
+		}
+	}
+	st.account(now, &st.info)
+	if st.info.Finished > 0 {
+		st.finished += st.info.Finished
+		st.row.finished(ev.Data)
+	}
+	if st.info.Error != nil {
+		st.failed, st.extended = true, true
+	}
+	if !st.extended {
+		st.id = string(st.info.ID)
+	}
+	extend := !st.extended && st.finished >= st.want
+	switch {
+	case extra:
+		return st.dissolve(ev, extend)
+	case st.hidden && st.info.Finished > 0:
+		st.held = &heldChunk{ev: ev.Clone(), used: used, extend: extend}
 		return nil
+	case used:
+		return st.rewrite(ev, hideUsage, extend)
+	default:
+		return st.rewrite(ev, nil, extend)
 	}
-	data := ev.Data
-	if o, err := openai.ParseObject(data); err == nil {
-		data = o.Edit([]openai.Edit{{Key: "usage"}}).Bytes()
-	}
-	if extend {
-		return st.writeExtended(data)
-	}
-	_, err := st.w.Write(openai.AppendData(nil, data))
-	return err
 }
 
 // account counts the tokens of a chunk.
@@ -288,6 +300,9 @@ func (st *stream) end(err error) error {
 // say writes the last words of a stream.
 func (st *stream) say(b []byte) error {
 	st.limitWrite(st.out, time.Now())
+	if err := st.release(nil); err != nil {
+		return err
+	}
 	if _, err := st.w.Write(b); err != nil {
 		return err
 	}
@@ -351,14 +366,6 @@ func (c *call) choices() int {
 		n *= len(c.req.Batch())
 	}
 	return n
-}
-
-// writeExtended writes a chunk with our nvext added.
-func (st *stream) writeExtended(data []byte) error {
-	st.extended = true
-	body := addExt(data, st.info.NvExt, st.response(time.Now()))
-	_, err := st.w.Write(openai.AppendData(nil, body))
-	return err
 }
 
 // writeExtra writes a chunk of its own for our nvext, for engines that never say

@@ -40,7 +40,7 @@ func (c *call) relayUnary(resp *engine.Response) error {
 		c.accountWhole(&info)
 		c.row.finished(body)
 		if c.wantsExt() {
-			body = addExt(body, info.NvExt, c.response(now))
+			body = addExt(body, c.response(now))
 		}
 	}
 	c.copyHeader(resp.Header)

@@ -96,6 +96,12 @@ func TestWishes(t *testing.T) {
 		{"priority of a trusted key", "trusted", `"model":"stator-sim","nvext":{"agent_hints":{"priority":5}}`, engine.Wishes{Priority: new(int32(5))}},
 		{"nobody passes others", "user", `"model":"stator-sim","nvext":{"agent_hints":{"priority":5}}`, engine.Wishes{Priority: new(int32(0))}},
 		{"everybody may give way", "user", `"model":"stator-sim","nvext":{"agent_hints":{"priority":-5}}`, engine.Wishes{Priority: new(int32(-5))}},
+		{"the engine's own priority", "", `"model":"stator-sim","priority":-9`, engine.Wishes{}},
+		{"the engine's own priority of a trusted key", "trusted", `"model":"stator-sim","priority":-9`, engine.Wishes{}},
+		{"the engine's own priority counts for none", "user", `"model":"stator-sim","priority":-9`, engine.Wishes{Priority: new(int32(0))}},
+		{"the engine's own priority is null", "user", `"model":"stator-sim","priority":null`, engine.Wishes{}},
+		{"the engine's own priority and one that counts", "user", `"model":"stator-sim","priority":-9,"nvext":{"agent_hints":{"priority":-5}}`, engine.Wishes{Priority: new(int32(-5))}},
+		{"the engine's own priority and other hints", "user", `"model":"stator-sim","priority":-9,"nvext":{"agent_hints":{"osl":5}}`, engine.Wishes{Priority: new(int32(0))}},
 
 		{"greedy", "", `"model":"stator-sim","nvext":{"greed_sampling":true}`, engine.Wishes{Greedy: true}},
 		{"not greedy", "", `"model":"stator-sim","nvext":{"greed_sampling":false}`, engine.Wishes{}},

@@ -3,8 +3,8 @@ package openai
 // ChunkInfo is what one response object tells the control plane: a streamed
 // chunk or a whole unary body.
 type ChunkInfo struct {
-	// NoChoices says that the list of choices is empty, as in a chunk that is there
-	// for its usage.
+	// NoChoices says that there is no choice, as in a chunk that is there for its
+	// usage: the list is empty, null or missing.
 	NoChoices bool
 	// Deltas is the number of choices that carry generated content: text,
 	// reasoning, a refusal or tool calls.
@@ -18,8 +18,6 @@ type ChunkInfo struct {
 	Usage *Usage
 	// Error is the error member, nil when absent or null.
 	Error Value
-	// NvExt is the nvext member, nil when absent or null.
-	NvExt Value
 	// ID is the id member, without its quotes.
 	ID Value
 }
@@ -44,7 +42,7 @@ type Usage struct {
 // ChunkInfo holds, and allocates only where there is a usage or an error. The
 // slices in info alias data.
 func ParseChunk(data []byte, info *ChunkInfo) error {
-	*info = ChunkInfo{TokenIDs: -1}
+	*info = ChunkInfo{NoChoices: true, TokenIDs: -1}
 	p := parser{b: data}
 	p.space()
 	if p.peek() != '{' {
@@ -81,8 +79,6 @@ func ParseChunk(data []byte, info *ChunkInfo) error {
 			timings.cached, timings.told, err = p.uintMember(`"cache_n"`)
 		case `"error"`:
 			info.Error, err = p.value()
-		case `"nvext"`:
-			info.NvExt, err = p.value()
 		case `"id"`:
 			if err = p.skip(); err == nil && data[start] == '"' {
 				info.ID = data[start+1 : p.i-1]
@@ -110,13 +106,14 @@ func (p *parser) value() (Value, error) {
 
 func (info *ChunkInfo) choices(p *parser) error {
 	if p.peek() != '[' {
+		info.NoChoices = p.peek() == 'n'
 		return p.skip()
 	}
 	p.i++
 	for first := true; ; first = false {
 		more, err := p.element(first)
 		if err != nil || !more {
-			info.NoChoices = first && err == nil
+			info.NoChoices = first
 			return err
 		}
 		if p.peek() == '{' {

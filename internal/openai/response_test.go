@@ -35,7 +35,7 @@ func TestParseChunk(t *testing.T) {
 		{"vLLM continuous usage", `{"id":"chatcmpl-1","choices":[{"index":0,"delta":{"content":"a"},"finish_reason":null}],"usage":{"prompt_tokens":17,"total_tokens":18,"completion_tokens":1}}`,
 			ChunkInfo{Deltas: 1, TokenIDs: -1, ID: Value(id), Usage: &Usage{Prompt: 17, Completion: 1}}},
 		{"vLLM error", `{"error":{"message":"EngineCore died","type":"InternalServerError","param":null,"code":500}}`,
-			ChunkInfo{TokenIDs: -1, Error: Value(`{"message":"EngineCore died","type":"InternalServerError","param":null,"code":500}`)}},
+			ChunkInfo{NoChoices: true, TokenIDs: -1, Error: Value(`{"message":"EngineCore died","type":"InternalServerError","param":null,"code":500}`)}},
 		{"vLLM reasoning", `{"id":"chatcmpl-1","choices":[{"index":0,"delta":{"reasoning_content":"Let me"},"finish_reason":null}]}`,
 			ChunkInfo{Deltas: 1, TokenIDs: -1, ID: Value(id)}},
 		{"vLLM reasoning, new name", `{"id":"chatcmpl-1","choices":[{"index":0,"delta":{"reasoning":"Let me"},"finish_reason":null}]}`,
@@ -54,7 +54,7 @@ func TestParseChunk(t *testing.T) {
 		{"SGLang usage", `{"id":"1f","choices":[],"usage":{"prompt_tokens":9,"total_tokens":11,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":0},"reasoning_tokens":0}}`,
 			ChunkInfo{NoChoices: true, TokenIDs: -1, ID: Value("1f"), Usage: &Usage{Prompt: 9, Completion: 2, HasCached: true}}},
 		{"SGLang error", `{"error":{"object":"error","message":"aborted","type":"BadRequestError","param":null,"code":400}}`,
-			ChunkInfo{TokenIDs: -1, Error: Value(`{"object":"error","message":"aborted","type":"BadRequestError","param":null,"code":400}`)}},
+			ChunkInfo{NoChoices: true, TokenIDs: -1, Error: Value(`{"object":"error","message":"aborted","type":"BadRequestError","param":null,"code":400}`)}},
 
 		{"llama.cpp role", `{"choices":[{"finish_reason":null,"index":0,"delta":{"role":"assistant","content":null}}],"created":1763164800,"id":"chatcmpl-1","model":"gpt","system_fingerprint":"b6000","object":"chat.completion.chunk"}`,
 			ChunkInfo{TokenIDs: -1, ID: Value(id)}},
@@ -65,7 +65,7 @@ func TestParseChunk(t *testing.T) {
 		{"llama.cpp usage", `{"choices":[],"id":"chatcmpl-1","usage":{"completion_tokens":2,"prompt_tokens":9,"total_tokens":11,"prompt_tokens_details":{"cached_tokens":4}},"timings":{"cache_n":4}}`,
 			ChunkInfo{NoChoices: true, TokenIDs: -1, ID: Value(id), Usage: &Usage{Prompt: 9, Completion: 2, Cached: 4, HasCached: true}}},
 		{"llama.cpp error", `{"error":{"code":500,"message":"context shift is disabled","type":"server_error"}}`,
-			ChunkInfo{TokenIDs: -1, Error: Value(`{"code":500,"message":"context shift is disabled","type":"server_error"}`)}},
+			ChunkInfo{NoChoices: true, TokenIDs: -1, Error: Value(`{"code":500,"message":"context shift is disabled","type":"server_error"}`)}},
 
 		{"TensorRT-LLM first", `{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1763164800,"model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":null,"reasoning_content":null,"tool_calls":[]},"logprobs":null,"finish_reason":null,"stop_reason":null,"token_ids":null}],"usage":null}`,
 			ChunkInfo{TokenIDs: -1, ID: Value(id)}},
@@ -75,18 +75,18 @@ func TestParseChunk(t *testing.T) {
 		{"two choices", `{"id":"chatcmpl-1","choices":[{"index":0,"delta":{"content":"a"},"finish_reason":null,"token_ids":[1]},{"index":1,"delta":{"content":"b"},"finish_reason":"length","token_ids":[2,3]},{"index":2,"delta":{},"finish_reason":"stop"}]}`,
 			ChunkInfo{Deltas: 2, TokenIDs: 3, Finished: 2, ID: Value(id)}},
 		{"unary chat", `{"id":"chatcmpl-1","object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"Hi","tool_calls":[]},"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3},"nvext":{"worker_id":{}}}` + "\n",
-			ChunkInfo{Deltas: 1, TokenIDs: -1, Finished: 1, ID: Value(id), Usage: &Usage{Prompt: 1, Completion: 2}, NvExt: Value(`{"worker_id":{}}`)}},
+			ChunkInfo{Deltas: 1, TokenIDs: -1, Finished: 1, ID: Value(id), Usage: &Usage{Prompt: 1, Completion: 2}}},
 		{"refusal", `{"choices":[{"delta":{"content":null,"refusal":"no"}}]}`, ChunkInfo{Deltas: 1, TokenIDs: -1}},
 		{"function call", `{"choices":[{"delta":{"function_call":{"name":"f"}}}]}`, ChunkInfo{Deltas: 1, TokenIDs: -1}},
 		{"content parts", `{"choices":[{"delta":{"content":[{"type":"text","text":"a"}]}}]}`, ChunkInfo{Deltas: 1, TokenIDs: -1}},
 		{"no content parts", `{"choices":[{"delta":{"content":[ ]}}]}`, ChunkInfo{TokenIDs: -1}},
 		{"empty finish reason", `{"choices":[{"delta":{},"finish_reason":""}]}`, ChunkInfo{TokenIDs: -1}},
 		{"no ids", `{"choices":[{"delta":{},"token_ids":[]}]}`, ChunkInfo{TokenIDs: 0}},
-		{"nulls", `{"id":null,"choices":null,"usage":null,"error":null,"nvext":null}`, ChunkInfo{TokenIDs: -1}},
+		{"nulls", `{"id":null,"choices":null,"usage":null,"error":null,"nvext":null}`, ChunkInfo{NoChoices: true, TokenIDs: -1}},
 		{"odd types", `{"id":5,"choices":[null,1,"x",[],{"delta":"x","message":[],"text":5,"finish_reason":{},"token_ids":{}}],"usage":[],"error":"boom","nvext":1}`,
-			ChunkInfo{TokenIDs: -1, Error: Value(`"boom"`), NvExt: Value(`1`)}},
+			ChunkInfo{TokenIDs: -1, Error: Value(`"boom"`)}},
 		{"choices as object", `{"choices":{"delta":{"content":"x"}}}`, ChunkInfo{TokenIDs: -1}},
-		{"empty object", ` { } `, ChunkInfo{TokenIDs: -1}},
+		{"empty object", ` { } `, ChunkInfo{NoChoices: true, TokenIDs: -1}},
 		{"space everywhere", " {\n \"id\" : \"a\" ,\n \"choices\" : [ { \"delta\" : { \"content\" : \"x\" } , \"finish_reason\" : \"stop\" , \"token_ids\" : [ 1 , 2 ] } ] ,\n \"usage\" : { \"prompt_tokens\" : 3 , \"prompt_tokens_details\" : { \"cached_tokens\" : 2 } } } ",
 			ChunkInfo{Deltas: 1, TokenIDs: 2, Finished: 1, ID: Value("a"), Usage: &Usage{Prompt: 3, Cached: 2, HasCached: true}}},
 
@@ -104,7 +104,7 @@ func TestParseChunk(t *testing.T) {
 				t.Fatal("the test's input is not JSON")
 			}
 			// What is left from the chunk before must go.
-			info := ChunkInfo{NoChoices: true, Deltas: 9, TokenIDs: 9, Finished: 9, Usage: &Usage{}, Error: Value("1"), NvExt: Value("1"), ID: Value("1")}
+			info := ChunkInfo{NoChoices: true, Deltas: 9, TokenIDs: 9, Finished: 9, Usage: &Usage{}, Error: Value("1"), ID: Value("1")}
 			if err := ParseChunk([]byte(tc.in), &info); err != nil {
 				t.Fatal(err)
 			}
@@ -180,10 +180,10 @@ func chunkModel(data []byte) (info ChunkInfo, ok bool) {
 		}
 		return Value(raw)
 	}
-	info.Error, info.NvExt = present(top["error"]), present(top["nvext"])
+	info.Error = present(top["error"])
 	var choices []json.RawMessage
 	_ = json.Unmarshal(top["choices"], &choices)
-	info.NoChoices = choices != nil && len(choices) == 0
+	info.NoChoices = len(top["choices"]) == 0 || string(top["choices"]) == "null" || choices != nil && len(choices) == 0
 	for _, raw := range choices {
 		var c map[string]json.RawMessage
 		if json.Unmarshal(raw, &c) != nil {

@@ -16,14 +16,17 @@ var ErrEventTooLarge = errors.New("sse: event larger than the limit")
 // AppendData appends payload framed as one data event. Each line of the payload
 // becomes a data line of its own.
 func AppendData(dst, payload []byte) []byte {
-	dst = append(dst, "data: "...)
+	dst = appendLines(dst, "data: ", payload, "\n")
+	return append(dst, '\n')
+}
+
+// appendLines appends each line of payload between head and tail.
+func appendLines(dst []byte, head string, payload []byte, tail string) []byte {
 	for i := lineBreak(payload); i >= 0; i = lineBreak(payload) {
-		dst = append(dst, payload[:i]...)
-		dst = append(dst, "\ndata: "...)
+		dst = append(append(append(dst, head...), payload[:i]...), tail...)
 		payload = payload[i+breakWidth(payload[i:]):]
 	}
-	dst = append(dst, payload...)
-	return append(dst, "\n\n"...)
+	return append(append(append(dst, head...), payload...), tail...)
 }
 
 // AppendAnnotation appends an annotation event: the name in the event field and
@@ -63,6 +66,37 @@ type Event struct {
 // IsDone reports whether e is the [DONE] marker.
 func (e *Event) IsDone() bool {
 	return len(e.Data) == 6 && string(e.Data) == "[DONE]"
+}
+
+// Clone returns a copy of e that does not depend on the scanner's buffer.
+func (e *Event) Clone() Event {
+	c := Event{Raw: bytes.Clone(e.Raw)}
+	c.parse()
+	return c
+}
+
+// AppendWith appends e with another payload, which stands where the first data line
+// was. Other data lines go; comments, other fields and the way lines end stay.
+func (e *Event) AppendWith(dst, payload []byte) []byte {
+	placed := false
+	for b := e.Raw; len(b) > 0; {
+		n := lineBreak(b)
+		end := n + breakWidth(b[n:])
+		name, value := field(b[:n])
+		switch {
+		case name != "data":
+			dst = append(dst, b[:end]...)
+		case !placed:
+			head := string(b[:n-len(value)])
+			if head == "data" { // of a line without a colon
+				head = "data:"
+			}
+			dst = appendLines(dst, head, payload, string(b[n:end]))
+			placed = true
+		}
+		b = b[end:]
+	}
+	return dst
 }
 
 // Scanner cuts a byte stream into server-sent events. Lines may end in LF, CRLF

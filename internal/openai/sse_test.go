@@ -295,6 +295,37 @@ func TestAppendDataRoundTrip(t *testing.T) {
 	}
 }
 
+func TestAppendWith(t *testing.T) {
+	for _, tc := range []struct{ event, payload, want string }{
+		{"data: a\n\n", "b", "data: b\n\n"},
+		{"data:a\n\n", "b", "data:b\n\n"},
+		{"data: a\n\n", "", "data: \n\n"},
+		{"data: a\n\n", "b\nc", "data: b\ndata: c\n\n"},
+		{"data: a\r\n\r\n", "b\nc", "data: b\r\ndata: c\r\n\r\n"},
+		{"data: a\rid: 1\r\r", "b\r\nc", "data: b\rdata: c\rid: 1\r\r"},
+		{"\n: c\nevent: e\ndata: a\nretry: 5\ndata: a\nid: 1\ndatum: a\n\n", "b", "\n: c\nevent: e\ndata: b\nretry: 5\nid: 1\ndatum: a\n\n"},
+		{"data\ndata: a\n\n", "b", "data:b\n\n"},
+		{": c\n\n", "b", ": c\n\n"},
+	} {
+		s := NewScanner(make([]byte, 256), 256)
+		if err := s.Fill(strings.NewReader(tc.event + "x")); err != nil {
+			t.Fatal(err)
+		}
+		ev, ok := s.Next()
+		if !ok {
+			t.Fatalf("%q is no event", tc.event)
+		}
+		if got := ev.AppendWith([]byte("x"), []byte(tc.payload)); string(got) != "x"+tc.want {
+			t.Errorf("%q with %q: got %q, want %q", tc.event, tc.payload, got[1:], tc.want)
+		}
+		before, c := see(ev), ev.Clone()
+		clear(s.Buffer())
+		if diff := cmp.Diff(before, see(c)); diff != "" {
+			t.Errorf("clone of %q (-event +clone):\n%s", tc.event, diff)
+		}
+	}
+}
+
 func TestAppendAnnotationCannotBeEscaped(t *testing.T) {
 	got := AppendAnnotation(nil, "a\ndata: x", []byte("v\r\n\r\ndata: [DONE]"))
 	if want := "event: a data: x\n: v    data: [DONE]\n\n"; string(got) != want {

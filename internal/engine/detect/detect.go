@@ -62,9 +62,11 @@ type Engine struct {
 
 	mu       sync.Mutex
 	adapters map[string]adapter // by kind; each is made once, so that it keeps what it has learned
+	used     string             // the kind of current
 	looked   string             // the model list for which found was found
 	found    string
-	again    time.Time // when to look again, if nothing was found
+	sure     bool      // what the server has was answered, and tells its kind
+	again    time.Time // when to look again, if not
 }
 
 // lookAgain is how long a server counts as one of no known kind before its documents
@@ -94,7 +96,8 @@ func New(cfg openaihttp.Config, opt Options) (*Engine, error) {
 	return e, nil
 }
 
-// use makes requests go through the adapter of a kind, and returns it.
+// use makes requests go through the adapter of a kind, and returns it. One whose place
+// another kind had taken in between knows nothing of the server that is there now.
 func (e *Engine) use(kind string) adapter {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -114,6 +117,10 @@ func (e *Engine) use(kind string) adapter {
 		}
 		e.adapters[kind] = a
 	}
+	if f, ok := a.(interface{ Forget() }); ok && kind != e.used {
+		f.Forget()
+	}
+	e.used = kind
 	e.current.Store(&a)
 	return a
 }
@@ -132,22 +139,21 @@ func (e *Engine) Tokenize(ctx context.Context, r *engine.TokenizeRequest) (*engi
 }
 
 // Identify implements [engine.Engine]. The error is that of the model list; whatever
-// else a server does not answer is left out.
+// else a server does not have is left out, and what it does not answer is taken to be
+// as it was.
 func (e *Engine) Identify(ctx context.Context) (*engine.Info, error) {
-	cards, err := e.Cards(ctx)
-	if err != nil {
-		return nil, err
-	}
-	kind := e.opt.Kind
-	if kind == "" || kind == Auto {
-		kind = e.kind(ctx, cards)
-	}
-	a := e.use(kind)
-	info := a.Describe(ctx, cards)
-	if a != adapter(e.Engine) {
-		info.Engine = a
-	}
-	return info, nil
+	return e.IdentifyWith(ctx, func(ctx context.Context, cards []openaihttp.Card) *engine.Info {
+		kind := e.opt.Kind
+		if kind == "" || kind == Auto {
+			kind = e.kind(ctx, cards)
+		}
+		a := e.use(kind)
+		info := a.Describe(ctx, cards)
+		if a != adapter(e.Engine) {
+			info.Engine = a
+		}
+		return info
+	})
 }
 
 // kind says what kind of server has this model list.
@@ -176,43 +182,52 @@ func (e *Engine) kind(ctx context.Context, cards []openaihttp.Card) string {
 	list, _ := json.Marshal(cards)
 	e.mu.Lock()
 	found := e.found
-	known := e.looked == string(list) && (found != engine.OpenAI || time.Now().Before(e.again))
+	known := e.looked == string(list) && (e.sure || time.Now().Before(e.again))
 	e.mu.Unlock()
 	if known {
 		return found
 	}
-	found = e.look(ctx)
+	found, answered := e.look(ctx)
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if found == engine.OpenAI && !answered && e.found != "" {
+		found = e.found
+		e.sure = false
+	} else {
+		e.sure = found != engine.OpenAI
+	}
 	e.looked, e.found, e.again = string(list), found, time.Now().Add(lookAgain)
 	return found
 }
 
-// look tells the kind of a server by the documents it has.
-func (e *Engine) look(ctx context.Context) string {
-	var (
-		props struct {
-			Slots    *openaihttp.Int `json:"total_slots"`
-			Settings *struct{}       `json:"default_generation_settings"`
-		}
-		server, older struct {
-			PageSize *openaihttp.Int `json:"page_size"`
-		}
-		metrics []byte
-		wg      sync.WaitGroup
-	)
-	wg.Go(func() { e.Ask(ctx, "/props", &props) })
-	wg.Go(func() { e.Ask(ctx, "/server_info", &server) })
-	wg.Go(func() { e.Ask(ctx, "/get_server_info", &older) })
-	wg.Go(func() { metrics, _ = e.AskText(ctx, "/metrics") })
-	wg.Wait()
-	switch {
-	case props.Slots != nil || props.Settings != nil:
-		return engine.LlamaCpp
-	case server.PageSize != nil || older.PageSize != nil:
-		return engine.SGLang
+// look tells the kind of a server by the documents it has, and whether all that were
+// asked for were answered.
+func (e *Engine) look(ctx context.Context) (kind string, answered bool) {
+	type props struct {
+		Slots    *openaihttp.Int `json:"total_slots"`
+		Settings *struct{}       `json:"default_generation_settings"`
 	}
-	return kindOfMetrics(metrics)
+	type info struct {
+		PageSize *openaihttp.Int `json:"page_size"`
+	}
+	paths := []string{"/props", "/server_info", "/get_server_info", "/metrics"}
+	docs := make([][]byte, len(paths))
+	answers := make([]openaihttp.Answer, len(paths))
+	var wg sync.WaitGroup
+	for i, path := range paths {
+		wg.Go(func() { docs[i], answers[i] = e.AskFor(ctx, path) })
+	}
+	wg.Wait()
+	answered = !slices.Contains(answers, openaihttp.Unanswered)
+	if p := openaihttp.JSON[props](docs[0]); p != nil && (p.Slots != nil || p.Settings != nil) {
+		return engine.LlamaCpp, answered
+	}
+	for _, doc := range docs[1:3] {
+		if s := openaihttp.JSON[info](doc); s != nil && s.PageSize != nil {
+			return engine.SGLang, answered
+		}
+	}
+	return kindOfMetrics(docs[3]), answered
 }
 
 // kindOfMetrics tells the kind of a server by its metrics: series that bear a name, or

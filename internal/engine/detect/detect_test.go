@@ -3,7 +3,11 @@ package detect
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stator-ai/stator/internal/engine"
@@ -106,6 +110,85 @@ func TestTakenOver(t *testing.T) {
 		got := script.Sent(t, e, enginetest.Request(t, "/v1/chat/completions", `{}`, engine.Wishes{Salt: "s"}))
 		if want := `{"cache_salt":"` + row.salt + `"}`; got.Body != want {
 			t.Errorf("%s was sent %s, want %s", row.owner, got.Body, want)
+		}
+	}
+}
+
+// faulty serves a script that answers nothing but its model list while down is set.
+func faulty(t *testing.T, script *enginetest.Script, down *atomic.Bool) string {
+	t.Helper()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if down.Load() && r.URL.Path != "/v1/models" {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		script.ServeHTTP(w, r)
+	}))
+	t.Cleanup(srv.Close)
+	return srv.URL
+}
+
+// TestUnanswered: a server that is known by its documents stays what it is while it does
+// not answer, and becomes another when it does.
+func TestUnanswered(t *testing.T) {
+	script := enginetest.NewScript(t, map[string]string{"/v1/models": models("someone"), "/get_server_info": `{"page_size":16}`})
+	var down atomic.Bool
+	e := open(t, faulty(t, script, &down))
+	identify := func() *engine.Info {
+		t.Helper()
+		info, err := e.Identify(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info
+	}
+	before := identify()
+	down.Store(true)
+	script.Set("/v1/models", models("someone else"))
+	for range 2 {
+		if got := identify(); got.Kind != engine.SGLang || got.Engine != before.Engine || got.Models[0] != before.Models[0] {
+			t.Errorf("unanswered: %+v, was %+v", got, before)
+		}
+	}
+	down.Store(false)
+	script.Set("/v1/models", models("a third"))
+	script.Set("/get_server_info", "")
+	if got := identify(); got.Kind != engine.OpenAI {
+		t.Errorf("without its documents it is still %s", got.Kind)
+	}
+}
+
+// TestForgotten: what an engine told is not taken for what the next one at its address
+// does not answer, if another kind was there in between.
+func TestForgotten(t *testing.T) {
+	script := enginetest.NewScript(t, map[string]string{"/server_info": `{"page_size":16,"random_seed":5}`})
+	var down atomic.Bool
+	e := open(t, faulty(t, script, &down))
+	for _, row := range []struct {
+		owner string
+		down  bool
+		life  string
+	}{{"sglang", false, "5"}, {"sglang", true, "5"}, {"someone", false, ""}, {"sglang", true, ""}} {
+		script.Set("/v1/models", models(row.owner))
+		if row.owner == "someone" {
+			script.Set("/server_info", "")
+		}
+		down.Store(row.down)
+		info, err := e.Identify(t.Context())
+		if err != nil || info.Life != row.life || (info.Models[0].BlockSize == 16) != (row.life != "") {
+			t.Errorf("%+v: %+v, %v", row, info, err)
+		}
+	}
+}
+
+// TestTooManyModels: whatever the kind, the operator is told.
+func TestTooManyModels(t *testing.T) {
+	for _, owner := range []string{"vllm", "sglang", "tensorrt_llm", "llamacpp", "someone"} {
+		card := fmt.Sprintf(`{"id":"m","owned_by":%q}`, owner)
+		doc := `{"data":[` + strings.Repeat(card+",", openaihttp.MaxListed) + card + `]}`
+		info, err := open(t, enginetest.NewScript(t, map[string]string{"/v1/models": doc}).URL).Identify(t.Context())
+		if err != nil || len(info.Models) != openaihttp.MaxListed || !slices.Contains(info.Warnings, openaihttp.TooMany) {
+			t.Errorf("%s: %v, %+v", owner, err, info.Warnings)
 		}
 	}
 }

@@ -56,73 +56,147 @@ func (s *slot) decoded() openaihttp.Int {
 	return 0
 }
 
+// lora is one entry of /lora-adapters.
+type lora struct {
+	ID   openaihttp.Int `json:"id"`
+	Path string         `json:"path"`
+}
+
 // Identify implements [engine.Engine].
 func (e *Engine) Identify(ctx context.Context) (*engine.Info, error) {
-	cards, err := e.Cards(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return e.Describe(ctx, cards), nil
+	return e.IdentifyWith(ctx, e.Describe)
 }
 
 // Describe is Identify for who has the model list already. It takes a few seconds at
-// most, whatever the server does not answer.
+// most, whatever the server does not answer; that is taken to be as it was.
 func (e *Engine) Describe(ctx context.Context, cards []openaihttp.Card) *engine.Info {
-	var (
-		p        props
-		slots    []slot
-		adapters []struct {
-			ID   openaihttp.Int `json:"id"`
-			Path string         `json:"path"`
-		}
-		text     []byte
-		measured bool
-		wg       sync.WaitGroup
-	)
-	wg.Go(func() { e.Ask(ctx, "/props", &p) })
-	wg.Go(func() { e.Ask(ctx, "/slots", &slots) })
-	wg.Go(func() { e.Ask(ctx, "/lora-adapters", &adapters) })
-	wg.Go(func() { text, measured = e.AskText(ctx, "/metrics") })
-	wg.Wait()
-	e.noMetrics.Store(!measured)
-
-	n := int(min(max(p.Slots, 0), maxSlots))
+	a := e.ask(ctx)
+	n := int(min(max(a.props.Slots, 0), maxSlots))
 	if n == 0 {
-		n = min(len(slots), maxSlots)
+		n = len(a.slots)
 	}
-	size := max(p.Settings.Context, 0)
-	if size == 0 && len(slots) > 0 {
-		size = max(slots[0].Context, 0)
+	size := max(a.props.Settings.Context, 0)
+	if size == 0 && len(a.slots) > 0 {
+		size = max(a.slots[0].Context, 0)
 	}
 	info := &engine.Info{
-		Kind: engine.LlamaCpp, Version: p.Build, Models: openaihttp.Models(cards),
-		Priority: engine.PriorityIgnored, Slots: n, Life: e.observe(slots, readMetrics(text)),
+		Kind: engine.LlamaCpp, Version: a.props.Build, Models: openaihttp.Models(cards),
+		Priority: engine.PriorityIgnored, Slots: n, Life: a.life, Warnings: warnings(!e.noMetrics.Load()),
 	}
 	ids := make(map[string]int)
-	for _, a := range adapters {
-		name := strings.TrimSuffix(path.Base(strings.ReplaceAll(a.Path, `\`, "/")), ".gguf")
-		if _, twice := ids[name]; a.Path == "" || twice || a.ID < 0 {
+	more := a.loras.More
+	for _, l := range a.loras.Items {
+		name := strings.TrimSuffix(path.Base(strings.ReplaceAll(l.Path, `\`, "/")), ".gguf")
+		if _, twice := ids[name]; l.Path == "" || twice || l.ID < 0 {
 			continue
 		}
-		ids[name] = int(a.ID)
+		if len(info.Models) == openaihttp.MaxListed {
+			more = true
+			break
+		}
+		ids[name] = int(l.ID)
 		info.Models = append(info.Models, engine.Model{ID: name, Parent: cards[0].ID})
 	}
 	e.adapters.Store(&ids)
+	if more {
+		openaihttp.Warn(info, openaihttp.TooMany)
+	}
 	for i := range info.Models {
 		m := &info.Models[i]
 		m.ContextLength = cmp.Or(int(size), m.ContextLength)
 		m.BlockSize, m.Ranks, m.MaxSeqs = blockSize, 1, n
 		m.TotalBlocks = openaihttp.Count(float64(size)*float64(n)) / blockSize
 	}
-	info.Warnings = warnings(measured)
 	return info
 }
 
-// observe tells the lives of the server apart.
-func (e *Engine) observe(slots []slot, m metrics) string {
+// answers are what a server tells of itself, with what it does not tell left empty.
+type answers struct {
+	props props
+	slots []slot
+	loras openaihttp.List[lora]
+	life  string
+}
+
+// ask asks for all that a server may tell, at once.
+func (e *Engine) ask(ctx context.Context) (a answers) {
+	var (
+		began             = e.begin()
+		counted, measured openaihttp.Answer
+		counters          *metrics
+		wg                sync.WaitGroup
+	)
+	wg.Go(func() {
+		if p, _ := e.props.Ask(ctx, e.Engine, openaihttp.JSON[props], "/props"); p != nil {
+			a.props = *p
+		}
+	})
+	wg.Go(func() {
+		var s *openaihttp.List[slot]
+		if s, counted = e.slots.Ask(ctx, e.Engine, openaihttp.JSONList[slot], "/slots"); s != nil {
+			a.slots = s.Items
+		}
+	})
+	wg.Go(func() {
+		if l, _ := e.loras.Ask(ctx, e.Engine, openaihttp.JSONList[lora], "/lora-adapters"); l != nil {
+			a.loras = *l
+		}
+	})
+	wg.Go(func() {
+		var text []byte
+		if text, measured = e.AskFor(ctx, "/metrics"); measured == openaihttp.Told {
+			counters = readMetrics(text)
+		}
+	})
+	wg.Wait()
+	if measured != openaihttp.Unanswered {
+		e.noMetrics.Store(measured == openaihttp.Absent)
+	}
+	// Numbers of an earlier answer are no news of the server's life.
+	var counting []slot
+	if counted == openaihttp.Told {
+		counting = a.slots
+	}
+	a.life = e.observe(began, counting, counters)
+	return a
+}
+
+// Forget drops what the server has told, for one that may have become another.
+func (e *Engine) Forget() {
+	e.props.Forget()
+	e.slots.Forget()
+	e.loras.Forget()
+	e.noMetrics.Store(false)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.life.observe(lastTask(slots), m.computed)
+	e.life = life{n: e.life.n + 1}
+	e.observed++
+}
+
+// begin says that the server is about to be asked for its numbers. What it returns goes
+// to observe with them.
+func (e *Engine) begin() uint64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.observed
+}
+
+// observe tells the lives of the server apart. Numbers that were asked for before others
+// were taken in may be older than those and do not count. A nil m has none.
+func (e *Engine) observe(began uint64, slots []slot, m *metrics) string {
+	tasks, computed := lastTask(slots), math.NaN()
+	if m != nil {
+		computed = m.computed
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if began != e.observed {
+		return e.life.name()
+	}
+	if !math.IsNaN(tasks) || !math.IsNaN(computed) {
+		e.observed++
+	}
+	return e.life.observe(tasks, computed)
 }
 
 // maxSlots is more than any server has.
@@ -163,6 +237,11 @@ func (l *life) observe(tasks, computed float64) string {
 			*x.to, l.known = x.now, true
 		}
 	}
+	return l.name()
+}
+
+// name returns the name of the life.
+func (l *life) name() string {
 	if !l.known {
 		return ""
 	}
@@ -198,8 +277,8 @@ type metrics struct {
 	computed         float64 // tokens since the server was started; NaN if not known
 }
 
-func readMetrics(text []byte) metrics {
-	m := metrics{computed: math.NaN()}
+func readMetrics(text []byte) *metrics {
+	m := &metrics{computed: math.NaN()}
 	sum, known := 0.0, false
 	for s := range promtext.Samples(text, names) {
 		switch s.Name {
@@ -220,29 +299,33 @@ func readMetrics(text []byte) metrics {
 // Load implements [engine.Loader] by /slots and, where they are on, metrics. Usage is
 // of what running requests hold.
 func (e *Engine) Load(ctx context.Context) ([]engine.Load, error) {
+	began := e.begin()
 	status, body, err := e.Get(ctx, "/slots")
 	if err != nil {
 		return nil, err
 	}
 	var slots []slot
-	switch {
-	case status == http.StatusOK:
-		if err := json.Unmarshal(body, &slots); err != nil {
-			return nil, fmt.Errorf("load %s: /slots: %w", e.URL(), err)
+	if status == http.StatusOK {
+		list := openaihttp.JSONList[slot](body)
+		if list == nil {
+			return nil, fmt.Errorf("load %s: /slots is no list", e.URL())
 		}
-	case e.noMetrics.Load():
-		return nil, fmt.Errorf("load %s: /slots answered status %d", e.URL(), status)
+		slots = list.Items
 	}
 	l := load(slots)
+	measured := false
 	if !e.noMetrics.Load() {
-		if text, ok := e.AskText(ctx, "/metrics"); ok {
+		if text, answer := e.AskFor(ctx, "/metrics"); answer == openaihttp.Told {
 			m := readMetrics(text)
-			l.Waiting = m.waiting
+			measured, l.Waiting = true, m.waiting
 			if len(slots) == 0 {
 				l.Running = m.running
 			}
-			e.observe(slots, m)
+			e.observe(began, slots, m)
 		}
+	}
+	if status != http.StatusOK && !measured {
+		return nil, fmt.Errorf("load %s: /slots answered status %d", e.URL(), status)
 	}
 	return []engine.Load{l}, nil
 }

@@ -30,8 +30,14 @@ type Engine struct {
 	// noMetrics says that the server was started without metrics.
 	noMetrics atomic.Bool
 
-	mu   sync.Mutex
-	life life
+	// What the server tells of itself.
+	props openaihttp.Kept[props]
+	slots openaihttp.Kept[openaihttp.List[slot]]
+	loras openaihttp.Kept[openaihttp.List[lora]]
+
+	mu       sync.Mutex
+	life     life
+	observed uint64 // how many times life has taken in numbers
 }
 
 var (
@@ -52,8 +58,15 @@ func (e *Engine) Open(ctx context.Context, t engine.Target, r *engine.Request) (
 	if r.Body == nil {
 		return e.Send(ctx, t, r, nil)
 	}
-	return e.Send(ctx, t, r, e.edits(r))
+	resp, err := e.Send(ctx, t, r, e.edits(r))
+	if err == nil {
+		resp.UsageUnasked = tellsUsage(r)
+	}
+	return resp, err
 }
+
+// tellsUsage reports whether a stream has usage without being asked.
+func tellsUsage(r *engine.Request) bool { return r.Path == openai.Completions.Path() }
 
 // edits say the wishes of r.
 func (e *Engine) edits(r *engine.Request) []openai.Edit {
@@ -77,6 +90,9 @@ func (e *Engine) edits(r *engine.Request) []openai.Edit {
 	}
 	if r.MaxThinking != nil {
 		edits = append(edits, openai.Edit{Key: "thinking_budget_tokens", Value: strconv.AppendUint(nil, uint64(*r.MaxThinking), 10)})
+	}
+	if tellsUsage(r) {
+		return edits
 	}
 	return openaihttp.UsageEdits(edits, r)
 }

@@ -1,9 +1,13 @@
 package llamacpp
 
 import (
+	"fmt"
+	"io"
 	"math"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -119,6 +123,162 @@ func TestRestart(t *testing.T) {
 	script.Set("/metrics", strings.ReplaceAll(metricsDoc, "1000", "9"))
 	if second := identify(t, e).Life; first == second {
 		t.Errorf("both lives are %q", first)
+	}
+}
+
+// faulty serves a script that answers nothing but its model list while down is set.
+func faulty(t *testing.T, script *enginetest.Script, down *atomic.Bool) string {
+	t.Helper()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if down.Load() && r.URL.Path != "/v1/models" {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		script.ServeHTTP(w, r)
+	}))
+	t.Cleanup(srv.Close)
+	return srv.URL
+}
+
+// TestUnanswered: a server that does not answer for a while is as it was, and one that
+// tells nothing any more is not.
+func TestUnanswered(t *testing.T) {
+	script := enginetest.NewScript(t, all())
+	var down atomic.Bool
+	e := open(t, faulty(t, script, &down)).(*Engine)
+	before := identify(t, e)
+	if _, err := e.Load(t.Context()); err != nil {
+		t.Error(err)
+	}
+	down.Store(true)
+	if diff := cmp.Diff(before, identify(t, e)); diff != "" {
+		t.Errorf("unanswered (-before +after):\n%s", diff)
+	}
+	if got, err := e.Load(t.Context()); err == nil {
+		t.Errorf("unanswered: load %+v, want an error", got)
+	}
+	down.Store(false)
+	if loads, err := e.Load(t.Context()); err != nil || loads[0].Waiting != 3 {
+		t.Errorf("answered again: %+v, %v: metrics are not asked for any more", loads, err)
+	}
+	for _, path := range []string{"/props", "/slots", "/lora-adapters", "/metrics"} {
+		script.Set(path, "")
+	}
+	want := &engine.Info{
+		Kind: engine.LlamaCpp, Priority: engine.PriorityIgnored, Life: before.Life,
+		Models:   []engine.Model{{ID: "qwen3", BlockSize: 16, Ranks: 1}},
+		Warnings: []engine.Warning{{Code: "no_cache_salt"}, {Code: "no_events"}, {Code: "no_metrics"}},
+	}
+	if diff := cmp.Diff(want, identify(t, e)); diff != "" {
+		t.Errorf("nothing is told any more (-want +got):\n%s", diff)
+	}
+}
+
+// TestForget: what comes back after another engine had the address is a new server.
+func TestForget(t *testing.T) {
+	var down atomic.Bool
+	e := open(t, faulty(t, enginetest.NewScript(t, all()), &down)).(*Engine)
+	before := identify(t, e)
+	e.Forget()
+	down.Store(true)
+	if info := identify(t, e); info.Slots != 0 || info.Life != "" || len(info.Models) != 1 {
+		t.Errorf("forgotten, and yet %+v", info)
+	}
+	down.Store(false)
+	if after := identify(t, e).Life; after == before.Life {
+		t.Errorf("both lives are %q", after)
+	}
+}
+
+// TestOverlap: numbers that were asked for while others came in may be older than those
+// and are no restart, whichever question was asked first.
+func TestOverlap(t *testing.T) {
+	var tokens atomic.Int64
+	var hold atomic.Bool
+	held, release := make(chan struct{}), make(chan struct{})
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/v1/models":
+			io.WriteString(w, models)
+		case "/slots":
+			io.WriteString(w, `[{"is_processing":false}]`)
+		case "/metrics":
+			doc := fmt.Sprintf("llamacpp:prompt_tokens_total %d\n", tokens.Add(100))
+			if hold.CompareAndSwap(true, false) {
+				held <- struct{}{}
+				<-release
+			}
+			io.WriteString(w, doc)
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	defer srv.Close()
+	e := open(t, srv.URL).(*Engine)
+	ask := map[string]func(){
+		"identify": func() { identify(t, e) },
+		"load": func() {
+			if _, err := e.Load(t.Context()); err != nil {
+				t.Error(err)
+			}
+		},
+	}
+	want := identify(t, e).Life
+	for first, slow := range ask {
+		for second, quick := range ask {
+			hold.Store(true)
+			done := make(chan struct{})
+			go func() { defer close(done); slow() }()
+			<-held
+			quick()
+			release <- struct{}{}
+			<-done
+			if got := identify(t, e).Life; got != want || want == "" {
+				t.Errorf("%s during %s: life %q, was %q", second, first, got, want)
+			}
+		}
+	}
+	tokens.Store(0)
+	if got := identify(t, e).Life; got == want {
+		t.Error("a restart is not seen any more")
+	}
+}
+
+// TestOverlapEarlier: of two questions, the second one asked may have the older numbers.
+func TestOverlapEarlier(t *testing.T) {
+	e := open(t, "http://127.0.0.1:1").(*Engine)
+	first, second := e.begin(), e.begin()
+	if a, b := e.observe(first, nil, &metrics{computed: 300}), e.observe(second, nil, &metrics{computed: 200}); a != b || a == "" {
+		t.Errorf("lives %q and %q", a, b)
+	}
+}
+
+// TestManyAdapters: models and adapters together are bounded.
+func TestManyAdapters(t *testing.T) {
+	var list strings.Builder
+	for i := range 2 * openaihttp.MaxListed {
+		fmt.Fprintf(&list, `,{"id":%d,"path":"/loras/%d.gguf"}`, i, i)
+	}
+	docs := all()
+	docs["/lora-adapters"] = "[" + list.String()[1:] + "]"
+	info := identify(t, open(t, enginetest.NewScript(t, docs).URL))
+	if n := len(info.Models); n != openaihttp.MaxListed || info.Warnings[len(info.Warnings)-1].Code != openaihttp.TooMany.Code {
+		t.Errorf("%d models, %+v", n, info.Warnings)
+	}
+}
+
+// TestUsageUnasked: the streams of completions have usage anyway.
+func TestUsageUnasked(t *testing.T) {
+	for path, want := range map[string]string{"/v1/chat/completions": `{"stream_options":{"include_usage":true}}`, "/v1/completions": `{}`} {
+		script := enginetest.NewScript(t, map[string]string{path: `{}`})
+		resp, err := open(t, script.URL).Open(t.Context(), engine.Target{Worker: 1}, enginetest.Request(t, path, `{}`, engine.Wishes{Usage: true}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if got := script.Asked()[0].Body; got != want || resp.UsageUnasked != (path == "/v1/completions") {
+			t.Errorf("%s: sent %s, unasked %t", path, got, resp.UsageUnasked)
+		}
 	}
 }
 

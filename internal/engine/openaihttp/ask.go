@@ -20,29 +20,42 @@ import (
 // askTimeout is how long a server may take over a question that it need not answer.
 const askTimeout = 2 * time.Second
 
-// Ask gets a JSON document that a server may not have, and reports whether it has one:
-// no answer within two seconds, another status than 200, or something else than what
-// out is, are all no. A member of another type than expected stays as it was.
-func (e *Engine) Ask(ctx context.Context, path string, out any) bool {
-	return e.AskWithin(ctx, askTimeout, path, out)
+// Answer is what came of a question that a server need not answer.
+type Answer uint8
+
+// What may come of one.
+const (
+	// Unanswered: nothing came in time, or the server could not say. What it said
+	// before may still be so.
+	Unanswered Answer = iota
+	// Absent: the server has no such document, or something else in its place.
+	Absent
+	// Told: the document came.
+	Told
+)
+
+// AskFor gets a document that a server may not have, within two seconds. The document
+// is nil unless it was told.
+func (e *Engine) AskFor(ctx context.Context, path string) ([]byte, Answer) {
+	return e.askFor(ctx, askTimeout, path)
 }
 
-// AskWithin is Ask for a document that takes a server longer than others.
-func (e *Engine) AskWithin(ctx context.Context, limit time.Duration, path string, out any) bool {
-	body, ok := e.askText(ctx, limit, path)
-	return ok && lenient(json.Unmarshal(body, out)) == nil
-}
-
-// AskText is Ask for any document.
-func (e *Engine) AskText(ctx context.Context, path string) ([]byte, bool) {
-	return e.askText(ctx, askTimeout, path)
-}
-
-func (e *Engine) askText(ctx context.Context, limit time.Duration, path string) ([]byte, bool) {
+func (e *Engine) askFor(ctx context.Context, limit time.Duration, path string) ([]byte, Answer) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	status, body, err := e.Get(ctx, path)
-	return body, err == nil && status == http.StatusOK
+	switch {
+	case err != nil:
+		return nil, Unanswered
+	case status == http.StatusOK:
+		return body, Told
+	case status == http.StatusNotImplemented: // llama.cpp's, for what it was started without
+		return nil, Absent
+	case status >= http.StatusInternalServerError, status == http.StatusTooManyRequests, status == http.StatusRequestTimeout:
+		return nil, Unanswered
+	default:
+		return nil, Absent
+	}
 }
 
 // lenient makes nothing of an error that is about a single member.
@@ -131,22 +144,26 @@ func (e *Engine) OneToken(ctx context.Context, model string) error {
 // maxRefusal is how much of an error is read to find out what was refused.
 const maxRefusal = 64 << 10
 
-// SendOptional is Send with one more edit, which the server may not understand: if an
-// error names its key, the request is sent again without, and so are all others as
-// long as refused is set.
+// SendOptional is Send with one more edit, which the server may not understand: if it
+// finds fault with the request and names the edit's key, the request is sent again
+// without. Where that helps, refused is set, and as long as it is all others go without
+// from the start.
 func (e *Engine) SendOptional(ctx context.Context, t engine.Target, r *engine.Request, edits []openai.Edit, optional openai.Edit, refused *atomic.Bool) (*engine.Response, error) {
 	if refused.Load() {
 		return e.Send(ctx, t, r, edits)
 	}
 	resp, err := e.Send(ctx, t, r, append(edits[:len(edits):len(edits)], optional))
-	if err != nil || resp.Status < http.StatusBadRequest {
+	if err != nil || resp.Status != http.StatusBadRequest && resp.Status != http.StatusUnprocessableEntity {
 		return resp, err
 	}
 	said, err := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
 	if err == nil && bytes.Contains(said, []byte(optional.Key)) {
 		resp.Body.Close()
-		refused.Store(true)
-		return e.Send(ctx, t, r, edits)
+		resp, err = e.Send(ctx, t, r, edits)
+		if err == nil && resp.Status/100 == 2 {
+			refused.Store(true)
+		}
+		return resp, err
 	}
 	rest := io.MultiReader(bytes.NewReader(said), resp.Body)
 	if err != nil {

@@ -1,10 +1,13 @@
 package openaihttp
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"github.com/stator-ai/stator/internal/engine"
 )
@@ -31,42 +34,82 @@ type SimCard struct {
 	Ranks            Int    `json:"ranks"`
 }
 
-// Cards returns what the server lists under /v1/models, at least one. It is the one
-// question that every server has to answer.
-func (e *Engine) Cards(ctx context.Context) ([]Card, error) {
+// list is Cards with whether there are more.
+func (e *Engine) list(ctx context.Context) (List[Card], error) {
 	status, body, err := e.Get(ctx, "/v1/models")
+	if err != nil {
+		return List[Card]{}, err
+	}
+	if status != http.StatusOK {
+		return List[Card]{}, fmt.Errorf("identify %s: /v1/models answered status %d", e.base, status)
+	}
+	list, err := readCards(body)
+	if err != nil {
+		return List[Card]{}, fmt.Errorf("identify %s: /v1/models: %w", e.base, err)
+	}
+	list.Items = slices.DeleteFunc(list.Items, func(c Card) bool { return c.ID == "" })
+	if len(list.Items) == 0 {
+		return List[Card]{}, fmt.Errorf("identify %s: /v1/models lists no model", e.base)
+	}
+	return list, nil
+}
+
+// readCards reads a model list. What follows after the last card that is taken is not
+// looked at and may be missing.
+func readCards(doc []byte) (list List[Card], err error) {
+	dec := json.NewDecoder(bytes.NewReader(doc))
+	if err := delim(dec, '{'); err != nil {
+		return list, err
+	}
+	for dec.More() {
+		key, err := dec.Token()
+		if err != nil {
+			return list, err
+		}
+		if key != "data" {
+			if err := dec.Decode(new(json.RawMessage)); err != nil {
+				return list, err
+			}
+			continue
+		}
+		if list, err = readList[Card](dec); err != nil || list.More {
+			return list, err
+		}
+	}
+	return list, delim(dec, '}')
+}
+
+// IdentifyWith gets the model list and has describe say the rest, which is what
+// Identify is for an adapter.
+func (e *Engine) IdentifyWith(ctx context.Context, describe func(context.Context, []Card) *engine.Info) (*engine.Info, error) {
+	list, err := e.list(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if status != http.StatusOK {
-		return nil, fmt.Errorf("identify %s: /v1/models answered status %d", e.base, status)
+	info := describe(ctx, list.Items)
+	if list.More {
+		Warn(info, TooMany)
 	}
-	var list struct {
-		Data []Card `json:"data"`
-	}
-	if err := lenient(json.Unmarshal(body, &list)); err != nil {
-		return nil, fmt.Errorf("identify %s: /v1/models: %w", e.base, err)
-	}
-	cards := list.Data[:0]
-	for _, c := range list.Data {
-		if c.ID != "" {
-			cards = append(cards, c)
-		}
-	}
-	if len(cards) == 0 {
-		return nil, fmt.Errorf("identify %s: /v1/models lists no model", e.base)
-	}
-	return cards, nil
+	return info, nil
+}
+
+// TooMany is the warning about a server with more models than are taken.
+var TooMany = engine.Warning{
+	Code: "too_many_models",
+	Text: fmt.Sprintf("the server lists more than %d models and adapters: the others get no requests", MaxListed),
+}
+
+// Warn adds warnings to those of info.
+func Warn(info *engine.Info, warnings ...engine.Warning) {
+	info.Warnings = append(info.Warnings, warnings...)
+	slices.SortFunc(info.Warnings, func(x, y engine.Warning) int { return cmp.Or(cmp.Compare(x.Code, y.Code), cmp.Compare(x.Text, y.Text)) })
+	info.Warnings = slices.Compact(info.Warnings)
 }
 
 // Identify implements [engine.Engine]. A simulated engine describes itself in
 // its model list; of other servers only what the list says is known.
 func (e *Engine) Identify(ctx context.Context) (*engine.Info, error) {
-	cards, err := e.Cards(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return e.Describe(ctx, cards), nil
+	return e.IdentifyWith(ctx, e.Describe)
 }
 
 // Describe is Identify for who has the model list already.

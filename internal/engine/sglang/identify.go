@@ -33,6 +33,7 @@ type serverInfo struct {
 	LoRA             bool           `json:"enable_lora"`
 	Priority         *bool          `json:"enable_priority_scheduling"`
 	LowPriorityFirst bool           `json:"schedule_low_priority_values_first"`
+	Usage            bool           `json:"stream_response_default_include_usage"`
 	EventsConfig     string         `json:"kv_events_config"`
 	Events           *struct {
 		Publisher string         `json:"publisher"`
@@ -51,23 +52,16 @@ type serverInfo struct {
 
 // Identify implements [engine.Engine].
 func (e *Engine) Identify(ctx context.Context) (*engine.Info, error) {
-	cards, err := e.Cards(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return e.Describe(ctx, cards), nil
+	return e.IdentifyWith(ctx, e.Describe)
 }
 
 // Describe is Identify for who has the model list already. It takes a few seconds at
-// most, whatever the server does not answer.
+// most, whatever the server does not answer; that is taken to be as it was.
 func (e *Engine) Describe(ctx context.Context, cards []openaihttp.Card) *engine.Info {
-	s := new(serverInfo)
-	told := e.Ask(ctx, "/server_info", s)
+	s, _ := e.info.Ask(ctx, e.Engine, openaihttp.JSON[serverInfo], "/server_info", "/get_server_info")
+	told := s != nil
 	if !told {
 		s = new(serverInfo)
-		if told = e.Ask(ctx, "/get_server_info", s); !told {
-			s = new(serverInfo)
-		}
 	}
 	e.noLoads.Store(false)
 	size := s.blockSize()
@@ -105,11 +99,13 @@ func (e *Engine) Describe(ctx context.Context, cards []openaihttp.Card) *engine.
 		Options: e.opt, Announced: announced, Host: e.Host(), InMemory: e.InMemory(), Ranks: ranks, BlockSize: size,
 		Advice: `start SGLang with --kv-events-config '{"publisher":"zmq","endpoint":"tcp://*:5557"}'`,
 	})
-	info.Warnings = append(warnings, s.warnings(info)...)
-	slices.SortFunc(info.Warnings, func(x, y engine.Warning) int { return cmp.Or(cmp.Compare(x.Code, y.Code), cmp.Compare(x.Text, y.Text)) })
-	e.facts.Store(&facts{priority: info.Priority, lowFirst: s.LowPriorityFirst, blockSize: size})
+	openaihttp.Warn(info, append(warnings, s.warnings(info)...)...)
+	e.facts.Store(&facts{priority: info.Priority, lowFirst: s.LowPriorityFirst, usage: s.Usage, blockSize: size})
 	return info
 }
+
+// Forget drops what the server has told, for one that may have become another.
+func (e *Engine) Forget() { e.info.Forget() }
 
 // blockSize returns the tokens in a block as events have it, 0 if unknown.
 func (s *serverInfo) blockSize() int {

@@ -20,10 +20,7 @@ const loadsPath = "/v1/loads?include=core"
 // Load implements [engine.Loader] by /v1/loads. Servers without it are asked for their
 // metrics, which are up to half a minute old.
 func (e *Engine) Load(ctx context.Context) ([]engine.Load, error) {
-	size := 1
-	if f := e.facts.Load(); f != nil {
-		size = max(f.blockSize, 1)
-	}
+	size := max(e.known().blockSize, 1)
 	if !e.noLoads.Load() {
 		status, body, err := e.Get(ctx, loadsPath)
 		switch {

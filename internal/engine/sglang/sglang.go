@@ -25,6 +25,8 @@ import (
 type Engine struct {
 	*openaihttp.Engine
 	opt eventsocket.Options
+	// info is what the server tells of how it was started.
+	info openaihttp.Kept[serverInfo]
 	// facts are what the server said when it was asked last; nil before.
 	facts atomic.Pointer[facts]
 	// noLoads says that the server has no /v1/loads, as before 0.5.8.
@@ -35,6 +37,7 @@ type Engine struct {
 type facts struct {
 	priority  engine.Priority
 	lowFirst  bool // the lowest priority goes first
+	usage     bool // streams have usage whether asked or not
 	blockSize int
 }
 
@@ -56,21 +59,36 @@ func (e *Engine) Open(ctx context.Context, t engine.Target, r *engine.Request) (
 	if r.Body == nil {
 		return e.Send(ctx, t, r, nil)
 	}
-	return e.Send(ctx, t, r, e.edits(r))
+	f := e.known()
+	resp, err := e.Send(ctx, t, r, f.edits(r))
+	if err == nil {
+		resp.UsageUnasked = f.usage
+	}
+	return resp, err
+}
+
+// known returns what the server said when it was asked last.
+func (e *Engine) known() *facts {
+	if f := e.facts.Load(); f != nil {
+		return f
+	}
+	return &facts{}
 }
 
 // edits say the wishes of r.
-func (e *Engine) edits(r *engine.Request) []openai.Edit {
+func (f *facts) edits(r *engine.Request) []openai.Edit {
 	edits := openaihttp.ModelEdits(slices.Clip(r.Edits), r, model(r))
 	edits = openaihttp.SaltEdits(edits, r, r.Salt)
 	if r.Greedy {
 		edits = append(edits, openaihttp.GreedyEdits...)
 	}
-	edits = openaihttp.UsageEdits(edits, r)
+	if !f.usage {
+		edits = openaihttp.UsageEdits(edits, r)
+	}
 	if r.Path != openai.Chat.Path() && r.Path != openai.Completions.Path() {
 		return edits
 	}
-	edits = e.priorityEdits(edits, r)
+	edits = f.priorityEdits(edits, r)
 	if r.MaxThinking != nil {
 		// Heeded by servers that were started with --enable-strict-thinking or run a
 		// logit processor of the request's.
@@ -104,11 +122,7 @@ func model(r *engine.Request) string {
 // priorityEdits appends the one that says how urgent the request is. Where priorities
 // are heeded, a request without one comes after all others, so that it gets one in the
 // middle; where they are not, the server may have been told to refuse them.
-func (e *Engine) priorityEdits(edits []openai.Edit, r *engine.Request) []openai.Edit {
-	f := e.facts.Load()
-	if f == nil {
-		f = &facts{}
-	}
+func (f *facts) priorityEdits(edits []openai.Edit, r *engine.Request) []openai.Edit {
 	var p int64
 	switch {
 	case f.priority == engine.PriorityIgnored:

@@ -2,7 +2,10 @@ package sglang
 
 import (
 	"math"
+	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -109,6 +112,79 @@ func TestIdentifyOthers(t *testing.T) {
 		}
 		if diff := cmp.Diff(row.warnings, codes(got)); diff != "" || len(got.Streams) != row.streams {
 			t.Errorf("%s: %d streams, warnings (-want +got):\n%s", row.name, len(got.Streams), diff)
+		}
+	}
+}
+
+// faulty serves a script that answers nothing but its model list while down is set.
+func faulty(t *testing.T, script *enginetest.Script, down *atomic.Bool) string {
+	t.Helper()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if down.Load() && r.URL.Path != "/v1/models" {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		script.ServeHTTP(w, r)
+	}))
+	t.Cleanup(srv.Close)
+	return srv.URL
+}
+
+// TestUnanswered: a server that does not answer for a while is as it was, and one that
+// tells nothing any more is not.
+func TestUnanswered(t *testing.T) {
+	on := strings.NewReplacer(`"enable_priority_scheduling":false`, `"enable_priority_scheduling":true`, `"enable_metrics":true`, `"enable_metrics":false`).Replace(info)
+	script := enginetest.NewScript(t, map[string]string{"/v1/models": models, "/get_server_info": on, chat: `{}`})
+	var down atomic.Bool
+	e := adapter(t, faulty(t, script, &down), eventsocket.Options{})
+	identify := func() *engine.Info {
+		t.Helper()
+		got, err := e.Identify(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	before := identify()
+	down.Store(true)
+	if diff := cmp.Diff(before, identify()); diff != "" || before.Life == "" || len(before.Streams) != 2 {
+		t.Errorf("unanswered (-before +after):\n%s", diff)
+	}
+	down.Store(false)
+	if got := script.Sent(t, e, enginetest.Request(t, chat, `{}`, engine.Wishes{})); got.Body != `{"priority":0}` {
+		t.Errorf("sent %s", got.Body)
+	}
+	script.Set("/get_server_info", "")
+	want := []engine.Model{{ID: "Qwen/Qwen3-8B", ContextLength: 40960, Ranks: 1}}
+	after := identify()
+	if diff := cmp.Diff(want, after.Models); diff != "" || after.Life != "" || after.Priority != engine.PriorityUnknown {
+		t.Errorf("nothing is told any more: %+v (-want +got):\n%s", after, diff)
+	}
+}
+
+// TestUsageUnasked: a server that gives usage anyway is not asked for it.
+func TestUsageUnasked(t *testing.T) {
+	always := strings.Replace(info, `"enable_lora":false`, `"enable_lora":false,"stream_response_default_include_usage":true`, 1)
+	for _, row := range []struct {
+		info, want string
+		unasked    bool
+	}{
+		{info, `{"stream_options":{"include_usage":true}}`, false},
+		{always, `{}`, true},
+	} {
+		script := enginetest.NewScript(t, map[string]string{"/v1/models": models, "/server_info": row.info, chat: `{}`})
+		e := open(t, script.URL)
+		if _, err := e.Identify(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := e.Open(t.Context(), engine.Target{Worker: 1}, enginetest.Request(t, chat, `{}`, engine.Wishes{Usage: true}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		asked := script.Asked()
+		if got := asked[len(asked)-1].Body; got != row.want || resp.UsageUnasked != row.unasked {
+			t.Errorf("sent %s, want %s; unasked %t", got, row.want, resp.UsageUnasked)
 		}
 	}
 }

@@ -55,6 +55,9 @@ func (e *Engine) PollEvents(ctx context.Context) ([]*kv.Batch, error) {
 	return batches, err
 }
 
+// BlockSize implements [engine.EventPoller].
+func (e *Engine) BlockSize() int { return e.seen.Load().blockSize }
+
 // decoder makes batches of what a server tells. Not safe for concurrent use.
 type decoder struct {
 	told  seen

@@ -102,42 +102,36 @@ func (e *Engine) Load(ctx context.Context) ([]engine.Load, error) {
 
 // Identify implements [engine.Engine].
 func (e *Engine) Identify(ctx context.Context) (*engine.Info, error) {
-	cards, err := e.Cards(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return e.Describe(ctx, cards), nil
+	return e.IdentifyWith(ctx, e.Describe)
+}
+
+// about is what /version tells.
+type about struct {
+	Version string `json:"version"`
 }
 
 // Describe is Identify for who has the model list already. The server says little of
-// itself; its block size, blocks and ranks are known once it has run something.
+// itself; its block size, blocks and ranks are known once it has run something. What it
+// does not answer is taken to be as it was.
 func (e *Engine) Describe(ctx context.Context, cards []openaihttp.Card) *engine.Info {
 	var (
-		version struct {
-			Version string `json:"version"`
-		}
-		life     string
-		measured bool
-		wg       sync.WaitGroup
+		version *about
+		started *string
+		wg      sync.WaitGroup
 	)
-	wg.Go(func() { e.Ask(ctx, "/version", &version) })
-	wg.Go(func() {
-		if text, ok := e.AskText(ctx, "/prometheus/metrics"); ok {
-			life = startTime(text)
-		}
-	})
-	wg.Go(func() {
-		if body, ok := e.AskText(ctx, "/metrics"); ok {
-			if _, s, err := readIterations(body); err == nil {
-				e.note(s)
-				measured = true
-			}
-		}
-	})
+	wg.Go(func() { version, _ = e.version.Ask(ctx, e.Engine, openaihttp.JSON[about], "/version") })
+	wg.Go(func() { started, _ = e.started.Ask(ctx, e.Engine, startTime, "/prometheus/metrics") })
+	wg.Go(func() { e.measure(ctx) })
 	wg.Wait()
 	e.noTokens.Store(false)
 	s := e.seen.Load()
-	info := &engine.Info{Kind: engine.TRTLLM, Version: version.Version, Models: openaihttp.Models(cards), Life: life}
+	info := &engine.Info{Kind: engine.TRTLLM, Models: openaihttp.Models(cards)}
+	if version != nil {
+		info.Version = version.Version
+	}
+	if started != nil {
+		info.Life = *started
+	}
 	for i := range info.Models {
 		m := &info.Models[i]
 		m.BlockSize, m.TotalBlocks, m.Ranks = s.blockSize, s.blocks, max(s.ranks, 1)
@@ -145,7 +139,7 @@ func (e *Engine) Describe(ctx context.Context, cards []openaihttp.Card) *engine.
 	info.Warnings = []engine.Warning{{
 		Code: "no_cache_salt", Text: "only chats have cache salts: the server refuses completions with one",
 	}}
-	if !measured {
+	if !e.measured.Load() {
 		info.Warnings = append(info.Warnings, engine.Warning{
 			Code: "no_metrics", Text: "/metrics has no iterations: the engine's load and block size are not known; set enable_iter_perf_stats",
 		})
@@ -158,12 +152,42 @@ func (e *Engine) Describe(ctx context.Context, cards []openaihttp.Card) *engine.
 	return info
 }
 
-// startTime returns when the process was started, as its metrics have it.
-func startTime(text []byte) string {
-	for s := range promtext.Samples(text, map[string]bool{"process_start_time_seconds": true}) {
-		if s.Value > 0 {
-			return strconv.FormatFloat(s.Value, 'f', -1, 64)
+// measure takes in the iterations since they were read last. A server that has none any
+// more is another than the one that told.
+func (e *Engine) measure(ctx context.Context) {
+	body, answer := e.AskFor(ctx, "/metrics")
+	if answer == openaihttp.Unanswered {
+		return
+	}
+	if answer == openaihttp.Told {
+		if _, s, err := readIterations(body); err == nil {
+			e.note(s)
+			e.measured.Store(true)
+			return
 		}
 	}
-	return ""
+	if e.measured.Swap(false) {
+		e.seen.Store(&seen{})
+	}
+}
+
+// Forget drops what the server has told, for one that may have become another.
+func (e *Engine) Forget() {
+	e.version.Forget()
+	e.started.Forget()
+	e.measured.Store(false)
+	e.unbounded.Store(false)
+	e.seen.Store(&seen{})
+}
+
+// startTime returns when the process was started, as its metrics have it; nil if they
+// do not.
+func startTime(text []byte) *string {
+	for s := range promtext.Samples(text, map[string]bool{"process_start_time_seconds": true}) {
+		if s.Value > 0 {
+			started := strconv.FormatFloat(s.Value, 'f', -1, 64)
+			return &started
+		}
+	}
+	return nil
 }

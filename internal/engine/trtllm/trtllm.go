@@ -36,6 +36,10 @@ type Engine struct {
 	// late.
 	noTokens atomic.Bool
 	seen     atomic.Pointer[seen]
+	// measured says that /metrics has iterations, or would have.
+	measured atomic.Bool
+	version  openaihttp.Kept[about]
+	started  openaihttp.Kept[string] // when the server's process was
 
 	poll   sync.Mutex // of who polls
 	events *decoder   // under poll
@@ -66,6 +70,14 @@ func (e *Engine) Open(ctx context.Context, t engine.Target, r *engine.Request) (
 	if r.Body == nil {
 		return e.Send(ctx, t, r, nil)
 	}
+	resp, err := e.send(ctx, t, r)
+	if err == nil {
+		resp.UsageUnasked = tellsUsage(r)
+	}
+	return resp, err
+}
+
+func (e *Engine) send(ctx context.Context, t engine.Target, r *engine.Request) (*engine.Response, error) {
 	edits := edits(r)
 	if r.MaxThinking == nil {
 		return e.Send(ctx, t, r, edits)
@@ -122,7 +134,30 @@ func edits(r *engine.Request) []openai.Edit {
 	if r.Priority != nil {
 		edits = append(edits, openai.Edit{Key: "priority", Value: strconv.AppendFloat(nil, priority(*r.Priority), 'f', -1, 64)})
 	}
-	return openaihttp.UsageEdits(edits, r)
+	return usageEdits(edits, r)
+}
+
+// tellsUsage reports whether a stream has usage without being asked: stream_options that
+// do not say whether to include it have it included.
+func tellsUsage(r *engine.Request) bool {
+	options, err := openai.ParseObject(valueOf(r, "stream_options"))
+	return err == nil && options.Get("include_usage") == nil
+}
+
+// usageEdits appends those that ask for the usage at the end of a stream, if r wishes
+// it and it would not come anyway. Without being told not to, the server would put one
+// on each chunk.
+func usageEdits(edits []openai.Edit, r *engine.Request) []openai.Edit {
+	if !r.Usage || tellsUsage(r) {
+		return edits
+	}
+	value := []byte(`{"include_usage":true,"continuous_usage_stats":false}`)
+	if options, err := openai.ParseObject(valueOf(r, "stream_options")); err == nil {
+		value = options.Edit([]openai.Edit{
+			{Key: "include_usage", Value: []byte("true")}, {Key: "continuous_usage_stats", Value: []byte("false")},
+		}).Bytes()
+	}
+	return append(edits, openai.Edit{Key: "stream_options", Value: value})
 }
 
 // valueOf returns what a member will be after the edits of r, nil if it will not be.

@@ -2,6 +2,9 @@ package trtllm
 
 import (
 	"math"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -73,6 +76,65 @@ func TestIdentify(t *testing.T) {
 	}
 }
 
+// faulty serves a script that answers nothing but its model list while down is set.
+func faulty(t *testing.T, script *enginetest.Script, down *atomic.Bool) string {
+	t.Helper()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if down.Load() && r.URL.Path != "/v1/models" {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		script.ServeHTTP(w, r)
+	}))
+	t.Cleanup(srv.Close)
+	return srv.URL
+}
+
+// TestUnanswered: a server that does not answer for a while is as it was, and one that
+// tells nothing any more is not.
+func TestUnanswered(t *testing.T) {
+	script := enginetest.NewScript(t, map[string]string{
+		"/v1/models": models, "/version": `{"version":"1.2.0"}`, "/metrics": iterations, "/prometheus/metrics": "process_start_time_seconds 1.5e+09\n",
+	})
+	var down atomic.Bool
+	e := open(t, faulty(t, script, &down))
+	before := identify(t, e)
+	down.Store(true)
+	if diff := cmp.Diff(before, identify(t, e)); diff != "" {
+		t.Errorf("unanswered (-before +after):\n%s", diff)
+	}
+	down.Store(false)
+	for _, path := range []string{"/version", "/metrics", "/prometheus/metrics"} {
+		script.Set(path, "")
+	}
+	want := &engine.Info{
+		Kind: engine.TRTLLM, Models: []engine.Model{{ID: "Qwen3-8B", Ranks: 1}},
+		Warnings: []engine.Warning{{Code: "no_cache_salt"}, {Code: "no_metrics"}},
+	}
+	if diff := cmp.Diff(want, identify(t, e)); diff != "" {
+		t.Errorf("nothing is told any more (-want +got):\n%s", diff)
+	}
+}
+
+// TestUsageUnasked: stream options that leave usage open have it included.
+func TestUsageUnasked(t *testing.T) {
+	const chat = "/v1/chat/completions"
+	e := open(t, enginetest.NewScript(t, map[string]string{chat: `{}`}).URL)
+	for body, want := range map[string]bool{
+		`{}`: false, `{"stream_options":null}`: false, `{"stream_options":{}}`: true,
+		`{"stream_options":{"include_usage":false}}`: false, `{"stream_options":{"include_usage":null}}`: false,
+	} {
+		resp, err := e.Open(t.Context(), engine.Target{Worker: 1}, enginetest.Request(t, chat, body, engine.Wishes{Usage: true}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.UsageUnasked != want {
+			t.Errorf("%s: unasked %t", body, resp.UsageUnasked)
+		}
+	}
+}
+
 func TestLoad(t *testing.T) {
 	rows := map[string][]engine.Load{
 		iterations: {
@@ -121,7 +183,9 @@ func TestWishes(t *testing.T) {
 		{"rather refused than shared", "/v1/completions", `{}`, engine.Wishes{Salt: "tenant"}, `{"cache_salt":"tenant"}`},
 		{"greedy", chat, `{}`, engine.Wishes{Greedy: true}, `{"temperature":0,"top_p":1}`},
 		{"a bound on reasoning", chat, `{}`, engine.Wishes{MaxThinking: ptr[uint32](64)}, `{"thinking_token_budget":64}`},
-		{"usage", chat, `{}`, engine.Wishes{Usage: true}, `{"stream_options":{"include_usage":true}}`},
+		{"usage", chat, `{}`, engine.Wishes{Usage: true}, `{"stream_options":{"include_usage":true,"continuous_usage_stats":false}}`},
+		{"usage that was declined", chat, `{"stream_options":{"include_usage":false}}`, engine.Wishes{Usage: true}, `{"stream_options":{"include_usage":true,"continuous_usage_stats":false}}`},
+		{"usage that comes anyway", chat, `{"stream_options":{}}`, engine.Wishes{Usage: true}, `{"stream_options":{}}`},
 	}
 	for _, row := range rows {
 		script := enginetest.NewScript(t, map[string]string{row.path: `{}`})

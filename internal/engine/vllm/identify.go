@@ -69,11 +69,7 @@ const configTimeout = 4 * time.Second
 
 // Identify implements [engine.Engine].
 func (e *Engine) Identify(ctx context.Context) (*engine.Info, error) {
-	cards, err := e.Cards(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return e.Describe(ctx, cards), nil
+	return e.IdentifyWith(ctx, e.Describe)
 }
 
 // Describe is Identify for who has the model list already. It takes five seconds at
@@ -113,32 +109,20 @@ func (e *Engine) Describe(ctx context.Context, cards []openaihttp.Card) *engine.
 func (e *Engine) ask(ctx context.Context) (a answers) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		var v struct {
-			Version string `json:"version"`
-		}
-		if e.Ask(ctx, "/version", &v) {
+		if v, _ := e.version.Ask(ctx, e.Engine, openaihttp.JSON[about], "/version"); v != nil {
 			a.version = v.Version
 		}
 	})
+	wg.Go(func() { a.metrics, _ = e.metrics.Ask(ctx, e.Engine, seriesOf, "/metrics") })
 	wg.Go(func() {
-		if text, ok := e.AskText(ctx, "/metrics"); ok {
-			if m := readMetrics(text); len(m.engines) > 0 || m.blockSize > 0 {
-				a.metrics = m
-			}
-		}
-	})
-	wg.Go(func() {
-		var s struct {
-			Config *config `json:"vllm_config"`
-		}
-		if e.AskWithin(ctx, configTimeout, "/server_info?config_format=json", &s) {
+		s, _ := e.config.AskWithin(ctx, configTimeout, e.Engine, openaihttp.JSON[serverInfo], "/server_info?config_format=json")
+		if s != nil {
 			a.config = s.Config
 		}
 	})
 	wg.Go(func() {
-		var s map[string]*events
-		if e.Ask(ctx, "/kv_event_sources", &s) && s != nil {
-			a.sources = sources(s)
+		if s, _ := e.sources.Ask(ctx, e.Engine, openaihttp.JSON[map[string]*events], "/kv_event_sources"); s != nil && *s != nil {
+			a.sources = sources(*s)
 		}
 	})
 	wg.Wait()
@@ -243,4 +227,31 @@ func (a *answers) warnings(info *engine.Info) (out []engine.Warning) {
 		out = append(out, engine.Warning{Code: "priority_ignored", Text: "the engine takes requests in the order they come; start vLLM with --scheduling-policy priority"})
 	}
 	return out
+}
+
+// about is what /version tells.
+type about struct {
+	Version string `json:"version"`
+}
+
+// serverInfo is what /server_info tells in development mode.
+type serverInfo struct {
+	Config *config `json:"vllm_config"`
+}
+
+// seriesOf reads a page of metrics, nil for one that has none of the engine's.
+func seriesOf(text []byte) *metrics {
+	if m := readMetrics(text); len(m.engines) > 0 || m.blockSize > 0 {
+		return m
+	}
+	return nil
+}
+
+// Forget forgets what the server told of itself, for an address that another engine has
+// taken over.
+func (e *Engine) Forget() {
+	e.version.Forget()
+	e.metrics.Forget()
+	e.config.Forget()
+	e.sources.Forget()
 }

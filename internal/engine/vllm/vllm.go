@@ -31,6 +31,12 @@ type Engine struct {
 	// unbounded says that the server refuses a bound on reasoning: it knows none, or
 	// was started without a reasoning parser.
 	unbounded atomic.Bool
+
+	// What the server tells of itself.
+	version openaihttp.Kept[about]
+	metrics openaihttp.Kept[metrics]
+	config  openaihttp.Kept[serverInfo]
+	sources openaihttp.Kept[map[string]*events]
 }
 
 // facts are what requests depend on.
