@@ -244,7 +244,8 @@ type ModelConfig struct {
 	// own. Default none.
 	ChatTemplate string `koanf:"chat_template"`
 	// Dialect is the engine whose way of handing a chat to the template is followed:
-	// vllm, sglang or hf. Default empty, which is vllm.
+	// vllm, sglang, hf for transformers, or llamacpp, whose way of making tokens is
+	// followed as well. Default empty, which is vllm.
 	Dialect string `koanf:"dialect"`
 	// ContentFormat is what the template gets for the content of a message: string,
 	// openai for a list of parts, or empty, the default, for what can be told from

@@ -278,7 +278,7 @@ func (v *validator) tokenizer(at string, m *ModelConfig) {
 		}
 	}
 	if m.Dialect != "" {
-		v.oneOf(at+".dialect", m.Dialect, templates.VLLM.String(), templates.SGLang.String(), templates.HF.String())
+		v.oneOf(at+".dialect", m.Dialect, templates.Dialects()...)
 	}
 	if m.ContentFormat != "" {
 		v.oneOf(at+".content_format", m.ContentFormat, "string", "openai")

@@ -120,7 +120,7 @@ models:
 	cfg, err := load(src)
 	want := "configuration has 2 problems:\n" +
 		`  --tokenizer: models[1].tokenizer: expected a path that exists, a repository on the Hub such as Qwen/Qwen3-8B, qwen3, engine or none, got "x=y"` + "\n" +
-		"  " + path + `:6: models[1].dialect: expected vllm, sglang or hf, got "sgl"`
+		"  " + path + `:6: models[1].dialect: expected vllm, sglang, hf or llamacpp, got "sgl"`
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v\nwant %s", err, want)
 	}

@@ -66,7 +66,7 @@ terminal.`,
 	alias(fs, map[string]string{"tokenizer": "model"})
 	fs.StringVar(&f.file, "file", "", "`FILE` with the input, - for the standard input")
 	fs.BoolVar(&f.chat, "chat", false, "the input is a chat; --chat=false: it is text, whatever it looks like")
-	fs.StringVar(&f.dialect, "dialect", chat.VLLM.String(), "`ENGINE` whose way of rendering chats is followed: vllm, sglang or hf")
+	fs.StringVar(&f.dialect, "dialect", chat.VLLM.String(), "`ENGINE` whose way of rendering chats is followed: vllm, sglang, hf or llamacpp")
 	fs.StringVar(&f.template, "chat-template", "", "`FILE` with a chat template in place of the model's")
 	fs.BoolVar(&f.noGeneration, "no-generation-prompt", false, "do not open the assistant's turn (add_generation_prompt: false)")
 	fs.BoolVar(&f.special, "special", true, "put around a text what the model has there, such as the token that begins a sequence")
@@ -79,7 +79,7 @@ terminal.`,
 	fs.BoolVar(&f.render, "render", false, "print the chat as rendered")
 	fs.StringVar(&f.color, "color", "auto", "`WHEN` to colour tokens: auto, always or never")
 	for flag, words := range map[string][]string{
-		"dialect": {"vllm", "sglang", "hf"},
+		"dialect": chat.Dialects(),
 		"color":   {"auto", "always", "never"},
 	} {
 		// The error is about a flag that does not exist.
@@ -113,7 +113,7 @@ func (f *tokenizeFlags) check(fs *pflag.FlagSet, args []string) error {
 	_, err := chat.ParseDialect(f.dialect)
 	switch {
 	case err != nil:
-		return fmt.Errorf("--dialect: expected vllm, sglang or hf, got %q", f.dialect)
+		return fmt.Errorf("--dialect: expected vllm, sglang, hf or llamacpp, got %q", f.dialect)
 	case f.color != "auto" && f.color != "always" && f.color != "never":
 		return fmt.Errorf("--color: expected auto, always or never, got %q", f.color)
 	case f.model == "":

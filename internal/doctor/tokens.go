@@ -110,8 +110,11 @@ func (d *DifferenceData) String() string {
 func (e *exam) judgeTokens() {
 	data, src := e.compared, e.tokens
 	advice := "give the tokenizer of the model that the engine serves: --tokenizer " + e.model.ID + "=REF"
-	if e.info.Kind == engine.SGLang {
+	switch e.info.Kind {
+	case engine.SGLang:
 		advice += "; its chats are rendered with dialect: sglang in models"
+	case engine.LlamaCpp:
+		advice += "; its chats are rendered with dialect: llamacpp in models"
 	}
 	counted, differs := e.countTokens()
 	switch {

@@ -201,3 +201,47 @@ var plain = []string{
 	"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
 	"supercalifragilisticexpialidocious Donaudampfschifffahrtsgesellschaft",
 }
+
+// templates are small ones, each with one thing that is its own.
+var templates = map[string]string{
+	"content in parts": `{%- for m in messages %}
+<|im_start|>{{ m.role }}
+{% for part in m.content %}{% if part.type == 'text' %}{{ part.text }}{% endif %}{% endfor %}<|im_end|>
+{%- endfor %}
+{%- if add_generation_prompt %}
+<|im_start|>assistant
+{% endif %}`,
+	"content of both kinds": `{%- for m in messages %}
+<|im_start|>{{ m.role }}
+{% if m.content is string %}{{ m.content }}{% else %}{% for part in m.content %}{{ part.text }}{% endfor %}{% endif %}<|im_end|>
+{%- endfor %}
+{%- if add_generation_prompt %}
+<|im_start|>assistant
+{% endif %}`,
+	"no system": `{%- for m in messages %}
+{%- if m.role == 'system' %}{{ raise_exception('there is no system') }}{% endif %}
+<|im_start|>{{ m.role }}
+{{ m.content | trim }}<|im_end|>
+{%- endfor %}
+{%- if add_generation_prompt %}
+<|im_start|>assistant
+{% endif %}`,
+	"thoughts": `{%- for m in messages %}
+<|im_start|>{{ m.role }}
+{% if m.reasoning_content %}[THINK] {{ m.reasoning_content }} [/THINK]
+{% endif %}{{ m.content }}<|im_end|>
+{%- endfor %}
+{%- if add_generation_prompt %}
+<|im_start|>assistant
+{% if not enable_thinking %}[THINK] [/THINK]
+{% endif %}{% endif %}`,
+	"the date and more": `<|im_start|>system
+{{ date_string }}, {{ datetime }}; {{ 'thinking' if enable_thinking }}, {{ preserve_thinking }}, {{ clear_thinking }}, {{ tools is defined }}, {{ documents is defined }}, {{ pad_token is defined }}, {{ eos_token }}<|im_end|>
+{%- for m in messages %}
+<|im_start|>{{ m.role }}{% for key in m %},{{ key }}{% endfor %}
+{{ m.content }}<|im_end|>
+{%- endfor %}
+{%- if add_generation_prompt %}
+<|im_start|>assistant
+{% endif %}`,
+}

@@ -18,6 +18,7 @@ import (
 	"github.com/stator-ai/stator/internal/llamatest"
 	"github.com/stator-ai/stator/internal/openai"
 	"github.com/stator-ai/stator/internal/tokenize"
+	"github.com/stator-ai/stator/internal/tokenize/chat"
 	"github.com/stator-ai/stator/internal/tokenize/qwen3"
 )
 
@@ -372,12 +373,15 @@ func tokenized(t *testing.T, e engine.Engine) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ours, err := render(llamaReads(t, conv))
+		want, err := ours(t).Chat(chatOf(conv), tokenize.Hashing{})
+		if errors.Is(err, chat.ErrInexact) {
+			continue
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		if deviation(t, string(ours.Text)) == "" && !slices.Equal(got.IDs, ours.IDs) {
-			t.Errorf("%s:\n got %d\nwant %d", conv.Messages, got.IDs, ours.IDs)
+		if !slices.Equal(got.IDs, want.IDs) {
+			t.Errorf("%s:\n got %d\nwant %d", conv.Messages, got.IDs, want.IDs)
 		}
 	}
 }

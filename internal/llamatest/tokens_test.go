@@ -1,56 +1,29 @@
 package llamatest_test
 
 import (
-	"bytes"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
-	"unicode"
 
 	"github.com/stator-ai/stator/internal/llamatest"
 	"github.com/stator-ai/stator/internal/tokenize"
+	"github.com/stator-ai/stator/internal/tokenize/chat"
+	"github.com/stator-ai/stator/internal/tokenize/local"
 	"github.com/stator-ai/stator/internal/tokenize/oracletest"
 	"github.com/stator-ai/stator/internal/tokenize/qwen3"
-	"github.com/stator-ai/stator/internal/ucd"
 )
 
-// The ways in which llama.cpp makes other tokens of a text than the model's own
-// tokenizer. deviation tells from a text which it is.
-const (
-	// Text is not brought into the normal form C that the tokenizer asks for.
-	notNormalized = "not normalized"
-	// A token of the vocabulary that is spelled </s> is taken for the end of a
-	// sequence, and looked for in text like a special token.
-	endSpelled = "</s>"
-	// Letters and digits that came with Unicode 16 are none.
-	newLetter = "a letter newer than Unicode 15"
-)
-
-// endToken is the id of the token that is spelled </s>.
-const endToken = 128247
-
-// deviation returns how the tokens of a text are different, empty if they are not.
-func deviation(t *testing.T, text string) string {
-	t.Helper()
-	switch {
-	case normalized(encode(t, text)) != text:
-		return notNormalized
-	case strings.Contains(text, "</s>"):
-		return endSpelled
-	case strings.ContainsFunc(text, func(r rune) bool {
-		return ucd.Of(r)&(ucd.Letter|ucd.Number) != 0 && unicode.Is(unicode.Cn, r)
-	}):
-		return newLetter
-	}
-	return ""
-}
-
-// normalized returns the text that ids were made of, in its normal form.
-func normalized(ids []uint32) string { return string(qwen3.Tokenizer().DecodeText(nil, ids, false)) }
+// model makes tokens as the server does.
+var model = sync.OnceValues(func() (*local.Model, error) {
+	return qwen3.Open(local.Options{Chat: chat.Config{Dialect: chat.LlamaCpp}})
+})
 
 // server asks an instance for the tokens of texts and chats.
 type server struct {
@@ -92,83 +65,30 @@ func chatBody(c oracletest.Conversation) map[string]any {
 	return body
 }
 
-func encode(t *testing.T, text string) []uint32 {
+func ours(t *testing.T) *local.Model {
 	t.Helper()
-	ids, err := qwen3.Tokenizer().Encode(nil, []byte(text), true /* special */)
+	m, err := model()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return ids
-}
-
-// agree compares the server's tokens of a text with ours, and reports how they are
-// different where that is known.
-func (s *server) agree(name, text string, ours []uint32) string {
-	s.t.Helper()
-	theirs := s.tokens(text)
-	if slices.Equal(theirs, ours) {
-		return ""
-	}
-	kind := deviation(s.t, text)
-	// It is that and nothing else: without it the tokens are the same.
-	want := ours
-	switch kind {
-	case notNormalized:
-		rest := normalized(ours)
-		if deviation(s.t, rest) != "" {
-			return kind
-		}
-		theirs = s.tokens(rest)
-	case endSpelled:
-		want = nil
-		for i, part := range strings.Split(text, "</s>") {
-			if i > 0 {
-				want = append(want, endToken)
-			}
-			want = append(want, encode(s.t, part)...)
-		}
-		if deviation(s.t, strings.ReplaceAll(text, "</s>", " ")) != "" {
-			return kind
-		}
-	case newLetter:
-		return kind
-	}
-	if !slices.Equal(theirs, want) {
-		s.t.Errorf("%s, %.300q:\n got %d\nwant %d", name, text, theirs, want)
-	}
-	return kind
+	return m
 }
 
 // TestTokensOfTexts compares ids of hard texts.
 func TestTokensOfTexts(t *testing.T) {
 	s := &server{t, llamatest.Start(t)}
 	texts := oracletest.NewTexts(7, added())
-	counts := make(map[string]int)
 	for range 3000 {
 		text := strings.ToValidUTF8(texts.Next(), "\ufffd")
-		counts[s.agree("text", text, encode(t, text))]++
-	}
-	t.Logf("%d texts with the same tokens; different ones:%s", counts[""], listed(counts))
-	if counts[""] < 2000 {
-		t.Errorf("%d texts with the same tokens, want 2000 at least", counts[""])
+		got, err := ours(t).Complete([]byte(text), false, tokenize.Hashing{})
+		if want := s.tokens(text); err != nil || !slices.Equal(got.IDs, want) {
+			t.Errorf("%.300q:\n got %d, %v\nwant %d", text, got.IDs, err, want)
+		}
 	}
 }
 
-// refused are the conversations that the server does not take and the template would.
-var refused = map[string]string{
-	"assistant twice":        "2 or more assistant messages at the end",
-	"no content":             "must contain 'content'",
-	"string parts":           "unsupported content[].type",
-	"null reasoning_content": "must be string, but is null",
-	"call":                   "Cannot continue an assistant message that contains tool calls",
-	"short id":               "Cannot continue an assistant message that contains tool calls",
-	"call without id":        "Cannot continue an assistant message that contains tool calls",
-	"call without arguments": "key 'arguments' not found",
-}
-
-// TestTokensOfChats compares the prompts of conversations and their ids. Two things are
-// rendered in another way: of one that ends with an answer the model is to go on with
-// it, and some of what a request holds is read as llamaReads says.
+// TestTokensOfChats compares the prompts of conversations and their ids. What is refused
+// on one side is refused on the other, apart from prompts that cannot be made exactly.
 func TestTokensOfChats(t *testing.T) {
 	s := &server{t, llamatest.Start(t)}
 	conversations := oracletest.Conversations()
@@ -179,85 +99,86 @@ func TestTokensOfChats(t *testing.T) {
 	var counted []prompt
 	counts := make(map[string]int)
 	for _, conv := range conversations {
-		ours, err := render(conv)
-		theirs, refusal := s.prompt(conv)
-		switch {
-		case refusal != "":
-			counts["refused"]++
-			if want, ok := refused[conv.Name]; err == nil && (!ok || !strings.Contains(refusal, want)) {
-				t.Errorf("%s: refused with %s", conv.Name, refusal)
-			}
-		case err != nil:
-			t.Errorf("%s: got %q, want a refusal: %v", conv.Name, theirs, err)
-		case endsWithAnswer(t, conv):
-			counts["continued"]++
-			s.continued(conv, theirs)
-		case theirs != string(ours.Text):
-			counts["read in its own way"]++
-			if read, err := render(llamaReads(t, conv)); err != nil || theirs != string(read.Text) {
-				t.Errorf("%s:\n got %q\nwant %q, %v", conv.Name, theirs, read.Text, err)
-			}
-		default:
-			kind := s.agree(conv.Name, theirs, ours.IDs)
-			counts[kind]++
-			if kind == "" {
-				counted = append(counted, prompt{conv, len(ours.IDs)})
-			}
+		got, err := ours(t).Chat(chatOf(conv), tokenize.Hashing{})
+		if same, text := s.compare(conv, string(got.Text), err, counts); !same {
+			continue
+		} else if want := s.tokens(text); !slices.Equal(got.IDs, want) {
+			t.Errorf("%s, %.300q:\n got %d\nwant %d", conv.Name, text, got.IDs, want)
+			continue
+		}
+		counted = append(counted, prompt{conv, len(got.IDs)})
+		if other, err := qwen3.Model().Chat(chatOf(conv), tokenize.Hashing{}); err == nil && slices.Equal(other.IDs, got.IDs) {
+			counts["the same in the dialect of vLLM too"]++
 		}
 	}
-	t.Logf("%d chats with the same tokens; others:%s", counts[""], listed(counts))
-	if counts[""] < 320 {
-		t.Errorf("%d chats with the same tokens, want 320 at least", counts[""])
+	t.Logf("%d chats:%s", len(conversations), listed(counts))
+	if n := len(counted); n < 470 {
+		t.Errorf("%d chats with the same tokens, want 470 at least", n)
 	}
 	s.run(counted)
 }
 
-func render(c oracletest.Conversation) (tokenize.Result, error) {
-	return qwen3.Model().Chat(tokenize.Chat{Messages: c.Messages, Tools: c.Tools, Kwargs: c.Kwargs}, tokenize.Hashing{})
+// compare compares what was made of a chat here with what the server makes of it, and
+// returns the text if both made the same.
+func (s *server) compare(conv oracletest.Conversation, got string, err error, counts map[string]int) (same bool, text string) {
+	s.t.Helper()
+	want, refusal := s.prompt(conv)
+	switch {
+	case errors.Is(err, chat.ErrInexact):
+		counts["cannot be made exactly"]++
+	case err != nil && refusal != "":
+		counts["refused"]++
+	case err != nil:
+		s.t.Errorf("%s: %v; want %q", conv.Name, err, want)
+	case refusal != "":
+		s.t.Errorf("%s: got %q, want a refusal: %s", conv.Name, got, refusal)
+	case got != want:
+		s.t.Errorf("%s:\n got %q\nwant %q", conv.Name, got, want)
+	default:
+		counts["the same"]++
+		return true, want
+	}
+	return false, ""
 }
 
-// llamaReads returns a conversation as llama.cpp takes it, for all templates: of tools
-// only name, description and parameters, which are "" and {} where they are missing; and
-// of content in parts the texts in lines of their own, empty ones too unless they come
-// first.
-func llamaReads(t *testing.T, c oracletest.Conversation) oracletest.Conversation {
-	t.Helper()
-	if c.Tools != nil {
-		type function struct {
-			Name        string          `json:"name"`
-			Description string          `json:"description"`
-			Parameters  json.RawMessage `json:"parameters"`
-		}
-		var tools []struct {
-			Type     string   `json:"type"`
-			Function function `json:"function"`
-		}
-		decode(t, c.Tools, &tools)
-		for i := range tools {
-			if f := &tools[i].Function; f.Parameters == nil {
-				f.Parameters = json.RawMessage("{}")
+func chatOf(c oracletest.Conversation) tokenize.Chat {
+	return tokenize.Chat{Messages: c.Messages, Tools: c.Tools, Kwargs: c.Kwargs}
+}
+
+// TestPromptsOfTemplates compares the prompts of templates that take other things than
+// that of the model does.
+func TestPromptsOfTemplates(t *testing.T) {
+	for name, src := range templates {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "template.jinja")
+			if err := os.WriteFile(file, []byte(src), 0o666); err != nil {
+				t.Fatal(err)
 			}
-		}
-		c.Tools = marshal(tools)
-	}
-	var messages []message
-	decode(t, c.Messages, &messages)
-	for i := range messages {
-		parts, _ := messages[i].Content.([]any)
-		if parts == nil {
-			continue
-		}
-		joined := ""
-		for _, p := range parts {
-			if joined != "" {
-				joined += "\n"
+			s := &server{t, llamatest.Start(t, "--jinja", "--chat-template-file", file)}
+			tmpl, err := chat.New(chat.Config{
+				Template: src, Dialect: chat.LlamaCpp,
+				SpecialTokens: []chat.SpecialToken{{Name: "eos_token", Text: "<|im_end|>"}},
+			})
+			if err != nil {
+				t.Fatal(err)
 			}
-			joined += p.(map[string]any)["text"].(string)
-		}
-		messages[i].Content = joined
+			conversations := oracletest.Conversations()
+			c := newComposer(2)
+			for n := range 50 {
+				conversations = append(conversations, c.conversation(n))
+			}
+			counts := make(map[string]int)
+			for _, conv := range conversations {
+				var p tokenize.Prompt
+				err := tmpl.Render(&p, chatOf(conv))
+				s.compare(conv, string(p.Text), err, counts)
+			}
+			t.Logf("%d chats:%s", len(conversations), listed(counts))
+			if n := counts["the same"]; n < 90 {
+				t.Errorf("%d chats with the same prompt, want 90 at least", n)
+			}
+		})
 	}
-	c.Messages = marshal(messages)
-	return c
 }
 
 // prompt is a conversation and the number of its tokens.
@@ -287,32 +208,6 @@ func (s *server) run(prompts []prompt) {
 		n++
 	}
 	s.t.Logf("%d of them run with that number of tokens", n)
-}
-
-// continued checks the prompt of a conversation that ends with an answer: it begins
-// with all that comes before the answer.
-func (s *server) continued(conv oracletest.Conversation, theirs string) {
-	s.t.Helper()
-	var messages []json.RawMessage
-	decode(s.t, conv.Messages, &messages)
-	before := marshal(messages[:len(messages)-1])
-	ours, err := qwen3.Model().Chat(tokenize.Chat{Messages: before, Tools: conv.Tools, Kwargs: conv.Kwargs, NoGenerationPrompt: true}, tokenize.Hashing{})
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if !strings.HasPrefix(theirs, string(ours.Text)) || strings.HasSuffix(theirs, "<|im_end|>\n") {
-		s.t.Errorf("%s: got %q, want it to begin with %q and to end with an answer that is not closed", conv.Name, theirs, ours.Text)
-	}
-}
-
-func endsWithAnswer(t *testing.T, conv oracletest.Conversation) bool {
-	t.Helper()
-	var messages []struct{ Role string }
-	if !bytes.HasPrefix(conv.Messages, []byte("[{")) {
-		return false
-	}
-	decode(t, conv.Messages, &messages)
-	return len(messages) > 0 && messages[len(messages)-1].Role == "assistant"
 }
 
 // listed returns counts in the order of their names.

@@ -98,7 +98,7 @@ func (w *worker) status(now time.Time) EngineStatus {
 		warn(WarnFails, "its requests keep failing although it says that it is well")
 	}
 	if w.differing.Load() >= differing {
-		warn(WarnTokens, "it counts other prompt tokens than the tokenizer configured for its model: nothing is found in its cache; check tokenizer and chat template")
+		warn(WarnTokens, "it counts other prompt tokens than the tokenizer configured for its model: nothing is found in its cache; check the tokenizer, its dialect and its chat template")
 	}
 	if w.voice.lost.Load() {
 		warn(WarnSilent, "it computes prompts and publishes no events: check its --kv-events-config and that its event port can be reached; until then what is sent there is taken to be cached")

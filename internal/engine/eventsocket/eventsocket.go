@@ -285,7 +285,7 @@ func (q Query) guess(ctx context.Context) ([]engine.EventStream, []engine.Warnin
 }
 
 func (q Query) stream(rank int, addr, topic string) engine.EventStream {
-	return engine.EventStream{Rank: uint32(rank), Address: addr, Topic: topic, Counted: q.Counted, BlockSize: q.BlockSize}
+	return engine.EventStream{Rank: uint32(rank), First: uint32(max(q.First, 0)), Address: addr, Topic: topic, Counted: q.Counted, BlockSize: q.BlockSize}
 }
 
 // publishers probes each stream for a publisher.

@@ -59,10 +59,10 @@ func TestFind(t *testing.T) {
 		{"two ranks of three found", sockets{"h:5557": "PUB", "h:5559": "PUB", "h:5562": "ROUTER"}, Query{Ranks: 3},
 			[]engine.EventStream{{Rank: 0, Address: "h:5557", Counted: true}, {Rank: 2, Address: "h:5559", Replay: "h:5562", Counted: true}}, Guessed + " " + Unreachable},
 		{"the second node", sockets{"h:5561": "PUB", "h:5562": "PUB"}, Query{Options: Options{Events: ":5557", Replay: ":5657"}, Ranks: 2, First: 4},
-			[]engine.EventStream{{Rank: 0, Address: "h:5561", Replay: "h:5661", Counted: true}, {Rank: 1, Address: "h:5562", Replay: "h:5662", Counted: true}}, ""},
+			[]engine.EventStream{{Rank: 0, First: 4, Address: "h:5561", Replay: "h:5661", Counted: true}, {Rank: 1, First: 4, Address: "h:5562", Replay: "h:5662", Counted: true}}, ""},
 		{"each rank where the server says", sockets{"h:9521": "PUB", "h:9700": "XPUB"}, Query{Ranks: 2, First: 4, Announced: &Announced{On: true, Ranks: map[int]Sockets{
 			5: {Endpoint: "tcp://*:9700", Replay: "tcp://*:9800", Topic: "b"}, 4: {Endpoint: "tcp://[::]:9521", Replay: "tcp://10.0.0.1:9621", Topic: "a"}}}},
-			[]engine.EventStream{{Rank: 0, Address: "h:9521", Replay: "10.0.0.1:9621", Topic: "a", Counted: true}, {Rank: 1, Address: "h:9700", Replay: "h:9800", Topic: "b", Counted: true}}, ""},
+			[]engine.EventStream{{Rank: 0, First: 4, Address: "h:9521", Replay: "10.0.0.1:9621", Topic: "a", Counted: true}, {Rank: 1, First: 4, Address: "h:9700", Replay: "h:9800", Topic: "b", Counted: true}}, ""},
 		{"at a port that was free", sockets{"10.0.0.1:43211": "PUB"}, Query{Announced: &Announced{On: true, Ranks: map[int]Sockets{0: {Endpoint: "tcp://10.0.0.1:43211"}}}}, one("10.0.0.1:43211", "", ""), ""},
 		{"with an operator's replay of each", sockets{"h:1": "PUB", "h:3": "PUB"}, Query{Ranks: 2, Options: Options{Replay: "r:8", Topic: "t"}, Announced: &Announced{On: true, Ranks: map[int]Sockets{0: {"tcp://*:1", "tcp://*:7", "a"}, 1: {"tcp://*:3", "", "a"}}}},
 			[]engine.EventStream{{Rank: 0, Address: "h:1", Replay: "r:8", Topic: "t", Counted: true}, {Rank: 1, Address: "h:3", Replay: "r:9", Topic: "t", Counted: true}}, ""},

@@ -276,7 +276,7 @@ func TestSources(t *testing.T) {
 		{"rather than how it was told", map[string]string{sourcesPath: two, devPath: devInfo, "/metrics": metricsText}, 2, 5000, streams,
 			[]string{"events_unreachable", "prefix_caching_off", "priority_ignored"}},
 		{"a later node", map[string]string{sourcesPath: `{"5":` + source("tcp://*:9", `null`) + `}`}, 1, 0,
-			[]engine.EventStream{{Address: "127.0.0.1:9", Counted: true}}, []string{"events_unreachable", "no_metrics"}},
+			[]engine.EventStream{{First: 5, Address: "127.0.0.1:9", Counted: true}}, []string{"events_unreachable", "no_metrics"}},
 		{"nothing is published", map[string]string{sourcesPath: `{}`, "/metrics": severalProcesses}, 2, 131072, nil, []string{"no_events"}},
 		{"to nobody", map[string]string{sourcesPath: `{"0":{"enable_kv_cache_events":true,"publisher":"null","endpoint":"tcp://*:1"}}`, "/metrics": severalProcesses}, 2, 131072, nil, []string{"no_events"}},
 	}

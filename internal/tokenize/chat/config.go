@@ -14,9 +14,10 @@ type Dialect uint8
 
 // The dialects. VLLM is the default.
 const (
-	VLLM   Dialect = iota // messages as vLLM's OpenAI server prepares them
-	SGLang                // messages as SGLang's OpenAI server prepares them
-	HF                    // messages straight to the template
+	VLLM     Dialect = iota // messages as vLLM's OpenAI server prepares them
+	SGLang                  // messages as SGLang's OpenAI server prepares them
+	HF                      // messages straight to the template
+	LlamaCpp                // messages as llama.cpp's server prepares them
 )
 
 // String returns the dialect's name in lower case, as [ParseDialect] reads it.
@@ -28,19 +29,30 @@ func (d Dialect) String() string {
 		return "sglang"
 	case HF:
 		return "hf"
+	case LlamaCpp:
+		return "llamacpp"
 	default:
 		return fmt.Sprintf("dialect(%d)", uint8(d))
 	}
 }
 
-// ParseDialect returns the dialect of a name: vllm, sglang or hf.
+// Dialects returns the names of all dialects, as [ParseDialect] reads them.
+func Dialects() []string {
+	names := make([]string, 0, 4)
+	for d := VLLM; d <= LlamaCpp; d++ {
+		names = append(names, d.String())
+	}
+	return names
+}
+
+// ParseDialect returns the dialect of a name: vllm, sglang, hf or llamacpp.
 func ParseDialect(name string) (Dialect, error) {
-	for _, d := range []Dialect{VLLM, SGLang, HF} {
+	for d := VLLM; d <= LlamaCpp; d++ {
 		if d.String() == name {
 			return d, nil
 		}
 	}
-	return 0, fmt.Errorf("unknown chat dialect %q: expected vllm, sglang or hf", name)
+	return 0, fmt.Errorf("unknown chat dialect %q: expected vllm, sglang, hf or llamacpp", name)
 }
 
 // Config is a model's chat template and what it is rendered with.
@@ -65,10 +77,11 @@ type Config struct {
 	Defaults []byte
 	// ExcludeToolsWhenNone keeps tools out of the prompt when tool_choice is
 	// "none". It is for VLLM, whose server has a flag of that name; SGLang always
-	// does so and HF never.
+	// does so, HF and LlamaCpp never.
 	ExcludeToolsWhenNone bool
 	// AllowRequestTemplate lets a request bring its own chat_template. Without it
-	// such a request is an error.
+	// such a request is an error. LlamaCpp does not look at it: that engine takes
+	// no template from a request and does not mind one.
 	AllowRequestTemplate bool
 
 	// Now is the clock behind the template function strftime_now, nil for

@@ -85,12 +85,12 @@ func TestParseConfigErrors(t *testing.T) {
 }
 
 func TestDialect(t *testing.T) {
-	for _, d := range []Dialect{VLLM, SGLang, HF} {
+	for _, d := range []Dialect{VLLM, SGLang, HF, LlamaCpp} {
 		if got, err := ParseDialect(d.String()); err != nil || got != d {
 			t.Errorf("ParseDialect(%q) = %v, %v", d, got, err)
 		}
 	}
-	if _, err := ParseDialect("vLLM"); err == nil || err.Error() != `unknown chat dialect "vLLM": expected vllm, sglang or hf` {
+	if _, err := ParseDialect("vLLM"); err == nil || err.Error() != `unknown chat dialect "vLLM": expected vllm, sglang, hf or llamacpp` {
 		t.Errorf("ParseDialect of an unknown name: %v", err)
 	}
 }

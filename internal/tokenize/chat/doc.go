@@ -11,6 +11,9 @@
 //   - [SGLang] renders as SGLang's does.
 //   - [HF] hands messages and tools to the template as they came, which is what
 //     transformers' apply_chat_template does.
+//   - [LlamaCpp] renders as llama.cpp's server does with its flags for templates and
+//     reasoning left alone. Templates that it has code for are refused with
+//     [ErrInexact].
 //
 // [ParseConfig] reads the files that models come with, [New] compiles their
 // templates, and [Template.Render] is the rest. Templates run in an interpreter

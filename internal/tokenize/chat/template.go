@@ -43,6 +43,9 @@ func New(c Config) (*Template, error) {
 			return nil, err
 		}
 		t.named[name] = s
+		if c.Dialect == LlamaCpp {
+			t.probeLlamaCpp(s, c.Named[name])
+		}
 	}
 	t.main = t.named["default"]
 	if c.Template != "" {
@@ -51,6 +54,9 @@ func New(c Config) (*Template, error) {
 			return nil, err
 		}
 		t.main = s
+		if c.Dialect == LlamaCpp {
+			t.probeLlamaCpp(s, c.Template)
+		}
 	}
 	if v := openai.Value(c.Defaults); v.Present() {
 		d, err := object("default chat_template_kwargs", c.Defaults)
@@ -58,6 +64,9 @@ func New(c Config) (*Template, error) {
 			return nil, err
 		}
 		t.defaults = d
+		if c.Dialect == LlamaCpp {
+			fitIntegers(d)
+		}
 	}
 	return t, nil
 }
@@ -72,6 +81,7 @@ type source struct {
 	developer bool
 	// reads holds the variables that it takes from outside.
 	reads map[string]bool
+	llama takesLlamaCpp // for that dialect only
 }
 
 func compile(name, src string, c *Config) (*source, error) {
@@ -152,6 +162,9 @@ func (t *Template) requested(src string) (*source, error) {
 // *[jinja.RaiseError], with the template's message.
 func (t *Template) Render(dst *tokenize.Prompt, c tokenize.Chat) error {
 	dst.Reset()
+	if t.config.Dialect == LlamaCpp {
+		return t.renderLlamaCpp(dst, c)
+	}
 	own, err := t.own(c.Template)
 	if err != nil {
 		return err

@@ -91,7 +91,7 @@ func (m *matcher) cutsApart() bool {
 
 // softAt reports whether text can be cut before its i-th byte, by the rules.
 func (t *Tokenizer) softAt(text []byte, i int) bool {
-	if !t.soft.At(text, i) {
+	if !t.soft.At(text, i) || t.unknown != nil && t.unknown.beside(text, i) {
 		return false
 	}
 	if t.bpe == nil || t.bpe.joins == nil {

@@ -22,6 +22,9 @@ func local(raw []byte) (plain, marksSpaces bool) {
 	if json.Unmarshal(raw, &n) != nil {
 		return false, false
 	}
+	if n.Type == "Sequence" && len(n.Normalizers) == 1 {
+		return local(n.Normalizers[0])
+	}
 	marksSpaces = n.Type == "Replace" && n.Pattern.String == " " && n.Content == "▁"
 	return marksSpaces || n.Type == "NFC" || n.Type == "Sequence" && len(n.Normalizers) == 0, marksSpaces
 }

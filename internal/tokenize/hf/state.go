@@ -17,6 +17,7 @@ type state struct {
 	words   wordCache
 	matches [2][]match
 	norm    []byte
+	hidden  []byte
 	pieces  split.Pieces
 
 	ids, starts []uint32
@@ -33,6 +34,9 @@ func (s *state) trim() {
 	}
 	if cap(s.norm) > 4*keepScratch {
 		s.norm = nil
+	}
+	if cap(s.hidden) > 4*keepScratch {
+		s.hidden = nil
 	}
 	if cap(s.pieces.Text) > 4*keepScratch || cap(s.pieces.Spans) > keepScratch {
 		s.pieces = split.Pieces{}

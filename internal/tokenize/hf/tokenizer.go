@@ -24,20 +24,22 @@ import (
 
 	"github.com/stator-ai/stator/internal/tokenize"
 	"github.com/stator-ai/stator/internal/tokenize/detok"
-	"github.com/stator-ai/stator/internal/tokenize/normal"
 	"github.com/stator-ai/stator/internal/tokenize/split"
 )
 
 // Tokenizer is a tokenizer.json made ready. Immutable and safe for concurrent use.
 type Tokenizer struct {
+	normalization
+	formless *normalization // without normal forms, nil where that is the same
+
 	fingerprint string
 	vocab       *vocab
 	odd         oddTokens
 	bpe         *bpe // the model, or
 	model       pieceModel
 	plan        *split.Plan
+	unknown     *unknowns                    // characters without a class to the plan, nil for none
 	next        func(text []byte, i int) int // the plan as a scanner, where it is one
-	norm        normal.Normalizer
 	dec         *detok.Decoder
 	frame       frame
 	added       map[uint32]addedText
@@ -49,8 +51,6 @@ type Tokenizer struct {
 	passes, blank [2]*matcher
 	cuts          [2][]bool // tokens after which a text can be cut
 	soft          split.Cut // where it can be cut besides, 0 for nowhere
-	plain         bool      // normalization does not look at what is far
-	marksSpaces   bool      // it makes word marks of spaces, and nothing else
 	whole         bool      // a segment without spaces is one piece
 
 	warnings []string
@@ -134,10 +134,16 @@ func Parse(data []byte, extra ...AddedToken) (*Tokenizer, error) {
 // components makes everything but the model and the added tokens.
 func (t *Tokenizer) components(f *file) error {
 	var err error
-	if t.norm, err = normal.Parse(f.normalizer); err != nil {
+	if t.normalization, err = parseNormalization(f.normalizer); err != nil {
 		return err
 	}
-	t.plain, t.marksSpaces = local(f.normalizer)
+	if raw := withoutForms(f.normalizer); raw != nil {
+		n, err := parseNormalization(raw)
+		if err != nil {
+			return err
+		}
+		t.formless = &n
+	}
 	t.whole = keepsWhole(f.preTokenizer)
 	if err := checkFirst(f); err != nil {
 		return err
@@ -274,6 +280,12 @@ func (t *Tokenizer) segment(dst []uint32, text []byte, first bool, pass *matcher
 func (t *Tokenizer) pieces(dst []uint32, text []byte, first bool, s *state) []uint32 {
 	if len(text) == 0 || s.err != nil {
 		return dst
+	}
+	if t.unknown != nil {
+		if hidden := t.unknown.hide(s.hidden, text); &hidden[0] != &text[0] {
+			s.hidden = hidden
+			return t.hiddenPieces(dst, text, hidden, first, s)
+		}
 	}
 	if t.next != nil && t.bpe != nil {
 		for i := 0; i < len(text); {

@@ -49,6 +49,7 @@ type Model struct {
 	why           error
 	cache         *prefix.Cache // nil for none
 	before, after []uint32      // around a text that is not a chat
+	llamaCpp      bool          // whose tokenizer is followed
 	source        string
 	stale         error
 }
@@ -119,14 +120,22 @@ func Load(files *hub.Files, o Options) (*Model, error) {
 	return m, m.frame(conf)
 }
 
-// New makes a model of a tokenizer and of what files say about its template.
+// New makes a model of a tokenizer and of what files say about its template. In the
+// dialect of llama.cpp the tokenizer is made what that engine makes of it.
 func New(tok *hf.Tokenizer, c chat.Config, o Options) (*Model, error) {
+	llamaCpp := o.Chat.Dialect == chat.LlamaCpp
+	if llamaCpp {
+		var err error
+		if tok, err = asLlamaCpp(tok); err != nil {
+			return nil, err
+		}
+	}
 	own := o.Chat
 	own.Template, own.Named, own.SpecialTokens = c.Template, c.Named, c.SpecialTokens
 	if o.Template != "" {
 		own.Template, own.Named = o.Template, nil
 	}
-	m := &Model{tok: tok}
+	m := &Model{tok: tok, llamaCpp: llamaCpp}
 	m.before, m.after = tok.Frame()
 	if m.template, m.why = chat.New(own); m.why != nil && !errors.Is(m.why, chat.ErrNoTemplate) {
 		return nil, m.why
@@ -250,6 +259,9 @@ func (m *Model) Chat(c tokenize.Chat, h tokenize.Hashing) (tokenize.Result, erro
 // that is one text; an engine that encodes the answer to be continued apart makes it
 // two.
 func (m *Model) EncodePrompt(p *tokenize.Prompt, h tokenize.Hashing) (tokenize.Result, error) {
+	if m.llamaCpp {
+		return m.encodeFramed(p.Text, h)
+	}
 	if len(p.Segments) == 1 {
 		return m.Encode(p.Text, h)
 	}
@@ -269,6 +281,9 @@ func (m *Model) Encode(text []byte, h tokenize.Hashing) (r tokenize.Result, err 
 		r, err = m.cache.Encode(text, h)
 	} else if r.IDs, err = m.tok.Encode(nil, text, true /* special */); err == nil {
 		r.Blocks = kv.AppendBlocks(nil, h.Seed, r.IDs, h.Size)
+	}
+	if errors.Is(err, hf.ErrUnknown) {
+		err = fmt.Errorf("the text %w: %w", chat.ErrInexact, err)
 	}
 	if err != nil {
 		return tokenize.Result{}, err
