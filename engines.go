@@ -70,6 +70,7 @@ func (s *Server) sampleEngines() []metrics.EngineSample {
 			if l, ok := links[kv.Source{Worker: e.ID, Rank: r.Rank}]; ok {
 				rank.Link, rank.Lag = l.State.String(), l.Lag
 				rank.Batches, rank.Events, rank.Bytes, rank.Failures = l.Batches, l.Events, l.Bytes, l.Failures
+				rank.Misplaced = l.Misplaced
 			}
 			one.Ranks = append(one.Ranks, rank)
 		}

@@ -39,7 +39,7 @@ type Answer struct {
 	// may share them with others and changes nothing in them.
 	Batches []*kv.Batch
 	// More says that Events or Gone end before the newest batch, and that the rest is
-	// to be asked for.
+	// to be asked for. Events of no batches with more to come are no answer.
 	More bool
 	// Dump yields the events that make an empty rank hold what this one holds,
 	// parents before children. An error ends it and makes the whole worthless. An

@@ -142,6 +142,7 @@ type Feed struct {
 	blank   bool   // nothing of dump was read yet
 
 	heard    bool // the source is known to have said something
+	zero     bool // it has said a batch 0, and so does not begin at 1
 	silent   bool // it has not, as it was asked
 	open     bool // the next batch is taken as it comes
 	dirty    bool
@@ -189,6 +190,7 @@ func (f *Feed) Start() []Action {
 func (f *Feed) Batch(b *kv.Batch) []Action {
 	f.reset()
 	f.heard, f.back = true, false
+	f.zero = f.zero || b.Seq == 0
 	v, missed := f.cur.Observe(b.Epoch, b.Seq)
 	f.count(missed)
 	switch v {
@@ -220,7 +222,7 @@ func (f *Feed) Batch(b *kv.Batch) []Action {
 		if v == Gap && f.opt.ClearOnGap {
 			f.clear()
 		}
-		f.dirty = f.dirty || v == Gap || b.Seq > 1 // sources begin at 0 or 1
+		f.dirty = f.dirty || v == Gap || b.Seq > 1 || b.Seq == 1 && f.zero // sources begin at 0 or 1
 		f.apply(b)
 	}
 	return f.acts
@@ -264,9 +266,10 @@ func (f *Feed) Resync(epoch uint64) []Action {
 		f.heard = false
 	}
 	if f.opt.Recoverable {
-		if f.healing {
-			f.held = nil // they are applied
-		}
+		// What is held back and what was heard came by the connection before, and may be
+		// of a life that is over. What still counts of it will be in the answer.
+		f.held, f.heard = nil, false
+		f.cur.forget()
 		f.recover()
 	}
 	return f.acts

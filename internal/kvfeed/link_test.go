@@ -58,6 +58,10 @@ func TestResync(t *testing.T) {
 			[]any{Clear, uint64(0), uint64(1), uint64(2)}, Live},
 		{"nothing heard before", ordered, nil, 1,
 			[]any{[2]any{uint64(0), true}}, &Answer{Kind: Events}, []any{Clear}, Live},
+		{"the same life, with more than was answered", ordered, []uint64{0, 1}, 0,
+			[]any{[2]any{uint64(2), false}}, &Answer{Kind: Events, More: true}, []any{[2]any{uint64(2), false}}, Syncing},
+		{"nothing heard before, with more than was answered", ordered, nil, 0,
+			[]any{[2]any{uint64(0), true}}, &Answer{Kind: Events, More: true}, []any{[2]any{uint64(0), true}}, Syncing},
 		{"nobody to ask", Options{Ordered: true}, []uint64{0, 1}, 0, nil, nil, nil, Live},
 		{"nobody to ask about a new life", Options{Ordered: true}, []uint64{0, 1}, 1, []any{Clear}, nil, nil, Idle},
 	}
@@ -123,6 +127,29 @@ func TestAnswerWithMore(t *testing.T) {
 
 // Batches that wait are bounded by their payloads too, though one alone is never too
 // large.
+// A source that was heard to begin at 0 does not begin at 1.
+func TestBeginning(t *testing.T) {
+	for _, tt := range []struct {
+		seqs []uint64
+		want State
+	}{
+		{[]uint64{1, 2, 3}, Live},
+		{[]uint64{1, 2, 1, 2}, Live},
+		{[]uint64{0, 1, 0, 1}, Live},
+		{[]uint64{0, 1, 1, 2}, Dirty},
+		{[]uint64{0, 1, 2, 3, 2}, Dirty},
+	} {
+		f := NewFeed(kv.Source{}, Options{Ordered: true})
+		f.Start()
+		for _, b := range numbered(0, tt.seqs...) {
+			f.Batch(b)
+		}
+		if got := f.State(); got != tt.want {
+			t.Errorf("%v: %v, want %v", tt.seqs, got, tt.want)
+		}
+	}
+}
+
 func TestBytes(t *testing.T) {
 	f := NewFeed(kv.Source{}, Options{Ordered: true, Recoverable: true, BufferBytes: 100})
 	f.Start()

@@ -139,6 +139,9 @@ func (f *Feed) events(a Answer) {
 		}
 	}
 	switch {
+	case len(bs) == 0 && a.More:
+		f.fail(GotNothing)
+		return
 	case len(bs) == 0 && f.rec.Full:
 		if f.heard {
 			f.fail(GotNothing)

@@ -29,11 +29,12 @@ func (d decoding) Apply(b *kv.Batch) error {
 	if err != nil {
 		return err
 	}
-	if !s.worker.claim(s, out.Source.Rank) {
+	rank, ok := s.worker.claim(s, out.Source.Rank)
+	if !ok {
 		s.misplaced.Add(1)
 		return nil
 	}
-	out.Epoch = b.Epoch
+	out.Source.Rank, out.Epoch = rank, b.Epoch
 	s.events.Add(uint64(len(out.Events)))
 	s.learn()
 	return d.links.cfg.Target.Apply(out)

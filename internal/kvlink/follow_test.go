@@ -59,20 +59,107 @@ func TestRanks(t *testing.T) {
 			}
 		})
 	})
-	t.Run("a rank that is not there", func(t *testing.T) {
+	t.Run("counted from another", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, f *fleet) {
-			r := f.rig("a:1", 3)
-			f.Follow(7, of(at(0, "a:1", true)), nil, false)
-			rest()
-			r.steps(5)
-			synctest.Wait()
-			if st := f.link(src); st.Misplaced != 5 || st.Events != 0 {
-				t.Errorf("%d misplaced, %d events", st.Misplaced, st.Events)
+			rigs := []*rig{f.rig("a:1", 2), f.rig("a:2", 3), f.rig("a:3", 0)}
+			rigs[2].mute = true // and so of the rank that the stream was found for
+			streams := []engine.EventStream{at(0, "a:1", true), at(1, "a:2", true), at(2, "a:3", true)}
+			for i := range streams {
+				streams[i].First = 2
 			}
-			if len(f.index.Ranks()) > 1 {
-				t.Errorf("ranks %v", f.index.Ranks())
+			f.Follow(7, of(streams...), nil, false)
+			rest()
+			for i, r := range rigs {
+				rank := kv.Source{Worker: 7, Rank: uint32(i)}
+				r.steps(5)
+				synctest.Wait()
+				f.same(rank, r.model)
+				f.stands(rank, Live)
+				if st := f.link(rank); st.Misplaced != 0 || !slices.Equal(st.Ranks, []uint32{uint32(i)}) {
+					t.Errorf("rank %d: %d misplaced, ranks %v", i, st.Misplaced, st.Ranks)
+				}
 			}
 		})
+	})
+	t.Run("a rank that is not there", func(t *testing.T) {
+		// A socket of its own is of the rank that it was found for.
+		for _, first := range []uint32{0, 1, 9} {
+			inBubble(t, func(t *testing.T, f *fleet) {
+				a, b := f.rig("a:1", 5), f.rig("a:2", 6)
+				streams := []engine.EventStream{at(0, "a:1", true), at(1, "a:2", true)}
+				streams[0].First, streams[1].First = first, first
+				f.Follow(7, of(streams...), nil, false)
+				rest()
+				a.steps(5)
+				b.steps(5)
+				synctest.Wait()
+				f.same(src, a.model)
+				f.same(one, b.model)
+				f.stands(src, Live)
+				f.stands(one, Live)
+				if st := f.link(src); st.Misplaced != 0 || st.LastError != nil {
+					t.Errorf("%d misplaced, %v", st.Misplaced, st.LastError)
+				}
+				// But it is not of two.
+				a.do(func() { a.publish(a.say()) })
+				a.do(func() { a.rank++; a.publish(a.say()) })
+				synctest.Wait()
+				if st := f.link(src); st.Misplaced != 1 || st.State != Live {
+					t.Errorf("%d misplaced, want 1; %v", st.Misplaced, st.State)
+				}
+				// Until it begins anew.
+				a.do(func() { a.restart(); a.publish(a.step()) })
+				synctest.Wait()
+				f.same(src, a.model)
+			})
+		}
+	})
+	t.Run("ranks that are not there on one socket", func(t *testing.T) {
+		for _, replay := range []bool{true, false} {
+			inBubble(t, func(t *testing.T, f *fleet) {
+				r := f.rig("a:1", 5)
+				f.Follow(7, of(at(0, "a:1", replay), at(1, "a:1", replay)), nil, false)
+				rest()
+				r.steps(5)
+				rest()
+				f.stands(src, Silent)
+				f.stands(one, Silent)
+				st := f.link(src)
+				if st.Misplaced != 5 || st.Events != 0 {
+					t.Errorf("%d misplaced, %d events", st.Misplaced, st.Events)
+				}
+				if want := "events are of rank 5, which the worker does not have"; st.LastError == nil || st.LastError.Error() != want {
+					t.Errorf("error %v, want %s", st.LastError, want)
+				}
+				// A connection that is made anew does not change it.
+				r.hangUp(false)
+				rest()
+				f.stands(src, Silent)
+				r.hangUp(true)
+				rest()
+				f.stands(src, Dialing)
+				r.do(func() { r.restart(); r.rank, r.down = 0, false })
+				rest()
+				if replay { // a life that has said nothing yet
+					f.stands(src, Live)
+				}
+				r.steps(5)
+				rest()
+				r.steps(1)
+				synctest.Wait()
+				owner, other := f.link(src), f.link(one)
+				if len(owner.Ranks) == 0 {
+					owner, other = other, owner
+				}
+				if !slices.Equal(owner.Ranks, []uint32{0}) || owner.LastError != nil || owner.State != Live {
+					t.Errorf("ranks %v, %v, %v", owner.Ranks, owner.State, owner.LastError)
+				}
+				if other.State != Silent || other.LastError == nil {
+					t.Errorf("the other is %v, %v", other.State, other.LastError)
+				}
+				f.same(src, r.model)
+			})
+		}
 	})
 	t.Run("two that tell of the same", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, f *fleet) {
@@ -84,9 +171,15 @@ func TestRanks(t *testing.T) {
 			b.steps(5)
 			synctest.Wait()
 			f.same(src, a.model)
-			if st := f.link(one); st.Misplaced != 5 {
+			st := f.link(one)
+			if st.Misplaced != 5 {
 				t.Errorf("%d misplaced", st.Misplaced)
 			}
+			if want := "events are of rank 0, which another socket tells of"; st.LastError == nil || st.LastError.Error() != want {
+				t.Errorf("error %v, want %s", st.LastError, want)
+			}
+			f.stands(one, Silent)
+			f.stands(src, Live)
 		})
 	})
 }

@@ -26,6 +26,7 @@ type rig struct {
 	subs   []*pipe
 	down   bool     // nobody answers the phone
 	silent bool     // the replay socket does not answer
+	deaf   bool     // it does not hear where to begin
 	limit  int      // messages of an answer, the rest is dropped; 0 for none
 	asked  []uint64 // what the replay socket was asked for
 	meet   func()   // called when the replay socket is asked, before it answers
@@ -96,6 +97,9 @@ func (r *rig) dialReplay() (Conn, error) {
 		}
 		if r.silent {
 			return
+		}
+		if r.deaf {
+			from = 0
 		}
 		all := r.replies(from, r.topic)
 		if r.limit > 0 && len(all) > r.limit {

@@ -29,6 +29,7 @@ type said struct {
 type model struct {
 	rng   *rand.Rand
 	rank  uint32
+	mute  bool // batches do not name the rank
 	clock float64
 	seq   uint64
 	cache map[kv.BlockID]held
@@ -70,8 +71,17 @@ func (m *model) say(events ...[]byte) said {
 	for _, ev := range events {
 		b = append(b, ev...)
 	}
-	b = msgp.AppendUint32(b, m.rank)
-	out := said{m.seq, b}
+	if m.mute {
+		b = msgp.AppendNil(b)
+	} else {
+		b = msgp.AppendUint32(b, m.rank)
+	}
+	return m.keep(b)
+}
+
+// keep numbers a payload and keeps it for who asks.
+func (m *model) keep(payload []byte) said {
+	out := said{m.seq, payload}
 	m.seq++
 	m.past = append(m.past, out)
 	return out

@@ -28,6 +28,7 @@ type poll struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
+	size   int // of blocks, as it was told; of run
 
 	// mu is worker.mu's to guard.
 	mu struct {
@@ -178,6 +179,12 @@ func (p *poll) once() (int, error) {
 		return 0, p.ctx.Err()
 	}
 	p.polled(batches, err)
+	if size := poller.BlockSize(); size != p.size && size > 0 {
+		p.size = size
+		if tell := p.links.cfg.Learned; tell != nil {
+			tell(w.id, size, false)
+		}
+	}
 	// Those of an answer that broke off are lost to everybody else.
 	for _, b := range batches {
 		b.Source.Worker = w.id

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stator-ai/stator/internal/engine"
 	"github.com/stator-ai/stator/internal/kv"
+	"github.com/stator-ai/stator/internal/kvindex"
 )
 
 // poller is an engine that is asked. What is sent to it is answered once.
@@ -17,6 +18,7 @@ type poller struct {
 	batches chan []*kv.Batch
 	errs    chan error
 	polls   int
+	size    int // of blocks
 }
 
 func newPoller() *poller {
@@ -36,6 +38,8 @@ func (p *poller) PollEvents(ctx context.Context) ([]*kv.Batch, error) {
 		return nil, nil
 	}
 }
+
+func (p *poller) BlockSize() int { return p.size }
 
 // storing is a batch that stores one block after another.
 func storing(rank uint32, seq uint64, id kv.BlockID) *kv.Batch {
@@ -141,6 +145,35 @@ func (f pollFunc) PollEvents(context.Context) ([]*kv.Batch, error) {
 	return nil, nil
 }
 
+func (pollFunc) BlockSize() int { return 0 }
+
+// What a poller finds out about blocks is told before the events are applied, and once.
+func TestPollLearns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var got []int
+		index := kvindex.New(kvindex.Config{})
+		l := Open(Config{Target: index, Now: time.Now, Learned: func(id kv.WorkerID, size int, eagle bool) {
+			if id != 7 || eagle || index.Stats().Blocks != 0 {
+				t.Errorf("worker %d, eagle %t, %d blocks", id, eagle, index.Stats().Blocks)
+			}
+			got = append(got, size)
+		}})
+		defer l.Close()
+		p := newPoller()
+		l.Follow(7, &engine.Info{}, p, false)
+		synctest.Wait()
+		p.size = 32
+		for seq := range uint64(2) {
+			p.batches <- []*kv.Batch{storing(0, seq, kv.BlockID(seq+1))}
+			synctest.Wait()
+			time.Sleep(time.Second)
+		}
+		if diff := cmp.Diff([]int{32}, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+}
+
 // States are told in their order, and only what is still so.
 func TestTeller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -172,4 +205,27 @@ func TestTeller(t *testing.T) {
 			t.Errorf("told (-want +got):\n%s", diff)
 		}
 	})
+}
+
+// Of a rank that was forgotten and came back while nobody was told, the state is told
+// even if it is the same as before: who hears has forgotten it, too.
+func TestTellerForgets(t *testing.T) {
+	var got []State
+	tell := newTeller(func(_ kv.Source, s State) { got = append(got, s) })
+	next := func() {
+		for src, s, ok := tell.next(); ok; src, s, ok = tell.next() {
+			tell.call(src, s)
+		}
+	}
+	tell.tell(src, Live)
+	next()
+	for _, s := range []State{None, Dialing, Live} {
+		tell.tell(src, s)
+	}
+	next()
+	tell.tell(src, Live)
+	next()
+	if diff := cmp.Diff([]State{Live, Live}, got); diff != "" {
+		t.Errorf("told (-want +got):\n%s", diff)
+	}
 }

@@ -21,6 +21,9 @@ const (
 	// replayBytes bounds the payloads of one answer. What is beyond is asked for when
 	// these are applied.
 	replayBytes = 16 << 20
+	// replayBatches bounds their number, of which those that cannot be read have no
+	// payload.
+	replayBatches = 4096
 )
 
 var (
@@ -61,12 +64,16 @@ func (s *stream) recall(ctx context.Context, from uint64, full bool) (kvfeed.Ans
 	}
 	restarted := false
 	ended, err := s.links.fetch(ctx, s.spec.Replay, ask, func(seq uint64, payload []byte) bool {
-		if check && seq == ask {
+		switch {
+		case seq < ask:
+			return true // not asked for
+		case check && seq == ask:
 			restarted = maphash.Bytes(s.links.seed, payload) != mark.sum
-			check = false
+			check, h.begun = false, true
 			return !restarted
+		case check: // whether the engine began anew cannot be seen any more
+			check, h.gone = false, true
 		}
-		check = false
 		return h.take(seq, payload)
 	})
 	switch {
@@ -92,8 +99,8 @@ type history struct {
 	stream  *stream
 	epoch   uint64
 	next    uint64 // expected
-	begun   bool
-	gone    bool // what was asked for is not there any more
+	begun   bool   // one came, if only the one before what was asked for
+	gone    bool   // what was asked for is not there any more
 	batches []*kv.Batch
 	bytes   int
 }
@@ -102,26 +109,27 @@ type history struct {
 func (h *history) take(seq uint64, payload []byte) bool {
 	switch {
 	case seq < h.next:
-		return true // not asked for
+		return true // it came before
 	case seq > h.next && h.begun:
 		return false // some were dropped
 	case seq > h.next:
-		h.gone = h.next > 0 || seq > 1 // engines begin at 0 or 1
+		h.gone = h.next > 0 || seq > 1 || h.stream.zero.Load() // engines begin at 0 or 1
 	}
+	h.stream.numbered(seq)
 	h.begun, h.next = true, seq+1
 	head, err := kv.Peek(payload)
 	if err != nil {
 		// It will not be another the next time.
 		h.stream.malformed.Add(1)
 		h.batches = append(h.batches, &kv.Batch{Source: h.stream.src, Epoch: h.epoch, Seq: seq})
-		return true
+		return len(h.batches) < replayBatches
 	}
 	if head.Clears { // nothing before it matters
 		h.batches, h.bytes, h.gone = nil, 0, false
 	}
 	h.batches = append(h.batches, undecoded(h.stream.src, h.epoch, seq, payload, head))
 	h.bytes += len(payload)
-	return h.bytes < replayBytes
+	return h.bytes < replayBytes && len(h.batches) < replayBatches
 }
 
 // fetch asks the replay socket at addr for the batches from a number on and hands each

@@ -15,7 +15,7 @@ type State uint8
 const (
 	None     State = iota // nothing tells of the rank
 	Dialing               // there is no connection; the rank is as it was when there was one
-	Silent                // connected, but nothing was heard yet and nothing can be asked
+	Silent                // connected, but nothing was heard yet and nothing can be asked, or it is of other ranks
 	Syncing               // connected, and the past is being asked for
 	Live                  // the rank is what the engine said
 	Dirty                 // batches are missing, or may be: the rank may be wrong
@@ -62,7 +62,8 @@ type Stats struct {
 	State     State
 	Connected bool
 	// Connects counts connections, or polls that were answered, and Failures those that
-	// could not be made or broke. LastError is the last of these, nil after a success.
+	// could not be made or broke. LastError is the last of these or, where there is a
+	// connection, why nothing of what comes by it can be used; nil when all is well.
 	Connects, Failures uint64
 	LastError          error
 

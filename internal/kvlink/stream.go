@@ -39,6 +39,7 @@ type stream struct {
 	lag                       atomic.Int64
 	last                      atomic.Int64 // when the last batch arrived, in nanoseconds; 0 if none did
 	timed                     atomic.Bool  // lag means something
+	zero                      atomic.Bool  // a batch has had the number 0, so that the engine does not begin at 1
 
 	decoder           *kv.Decoder // used when a batch is applied
 	learned           learned     // the same
@@ -56,6 +57,11 @@ type stream struct {
 		connects uint64
 		failures uint64
 		err      error
+		stray    error // why nothing of what it says can be used; nil if something can
+		// alias is what the engine calls spec.Rank, if aliased: a rank that the worker
+		// does not have.
+		alias   uint32
+		aliased bool
 		// As of the last call of noticed.
 		seenConnects, seenLives uint64
 	}
@@ -70,11 +76,11 @@ type mark struct {
 }
 
 func newStream(l *Links, w *worker, spec engine.EventStream) *stream {
-	src := kv.Source{Worker: w.id, Rank: spec.Rank}
-	s := &stream{
-		links: l, worker: w, spec: spec, src: src,
-		decoder: kv.NewDecoder(kv.DecoderConfig{Source: src, BlockSize: spec.BlockSize, Counted: spec.Counted}),
-	}
+	s := &stream{links: l, worker: w, spec: spec, src: kv.Source{Worker: w.id, Rank: spec.Rank}}
+	s.decoder = kv.NewDecoder(kv.DecoderConfig{
+		Source:    kv.Source{Worker: w.id, Rank: spec.First + spec.Rank}, // as the engine would call it
+		BlockSize: spec.BlockSize, Counted: spec.Counted,
+	})
 	s.ctx, s.cancel = context.WithCancel(l.ctx)
 	return s
 }
@@ -195,6 +201,7 @@ func (s *stream) arrived(epoch uint64, m zmtp.Message) error {
 	s.batches.Add(1)
 	s.bytes.Add(uint64(len(payload)))
 	s.last.Store(now.UnixNano())
+	s.numbered(seq)
 	head, err := kv.Peek(payload)
 	if err != nil {
 		s.malformed.Add(1)
@@ -209,6 +216,13 @@ func (s *stream) arrived(epoch uint64, m zmtp.Message) error {
 		return nil // the feed sees that it is missing
 	}
 	return err
+}
+
+// numbered notes the number of a batch.
+func (s *stream) numbered(seq uint64) {
+	if seq == 0 {
+		s.zero.Store(true)
+	}
 }
 
 // undecoded makes a batch of a copy of a payload.
@@ -285,6 +299,8 @@ func (s *stream) stateLocked() State {
 	switch {
 	case s.mu.conn == nil:
 		return Dialing
+	case s.mu.stray != nil && st != Syncing:
+		return Silent
 	case s.mu.doubt && st == Live:
 		return Dirty
 	}
@@ -294,14 +310,22 @@ func (s *stream) stateLocked() State {
 func (s *stream) lastError() error {
 	s.worker.mu.Lock()
 	defer s.worker.mu.Unlock()
-	return s.mu.err
+	return s.errorLocked()
+}
+
+// errorLocked returns what is wrong with the stream.
+func (s *stream) errorLocked() error {
+	if s.mu.err != nil {
+		return s.mu.err
+	}
+	return s.mu.stray
 }
 
 func (s *stream) statsLocked() Stats {
 	st := Stats{
 		Source: s.src, Address: s.spec.Address, Replay: s.spec.Replay, Ranks: slices.Clone(s.mu.ranks),
 		State: s.stateLocked(), Connected: s.mu.conn != nil,
-		Connects: s.mu.connects, Failures: s.mu.failures, LastError: s.mu.err,
+		Connects: s.mu.connects, Failures: s.mu.failures, LastError: s.errorLocked(),
 		Batches: s.batches.Load(), Events: s.events.Load(), Bytes: s.bytes.Load(),
 		Malformed: s.malformed.Load(), Misplaced: s.misplaced.Load(), Skipped: s.decoder.Skipped(),
 		Lag: time.Duration(s.lag.Load()), Timed: s.timed.Load(),

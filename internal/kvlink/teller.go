@@ -32,8 +32,11 @@ func newTeller(call func(kv.Source, State)) *teller {
 // tell has the state of a rank told.
 func (t *teller) tell(src kv.Source, s State) {
 	t.mu.Lock()
-	if _, waits := t.mu.news[src]; !waits {
+	was, waits := t.mu.news[src]
+	if !waits {
 		t.mu.order = append(t.mu.order, src)
+	} else if was == None {
+		delete(t.mu.told, src) // it is another's, whatever was told of the one before
 	}
 	t.mu.news[src] = s
 	t.mu.Unlock()

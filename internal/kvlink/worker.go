@@ -1,6 +1,7 @@
 package kvlink
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -86,24 +87,53 @@ func (w *worker) wait() {
 	}
 }
 
-// claim reports whether a stream is the one that tells of a rank. The first to do so
+// claim returns the rank that a batch of a stream is of, given what the engine calls it,
+// and reports whether the stream is the one that tells of that rank. The first to do so
 // is.
-func (w *worker) claim(s *stream, rank uint32) bool {
+func (w *worker) claim(s *stream, called uint32) (rank uint32, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	switch w.mu.owners[rank] {
-	case s:
-		return true
-	case nil:
-		if rank >= w.mu.ranks {
-			return false
-		}
+	rank = w.rankLocked(s, called)
+	owner := w.mu.owners[rank]
+	switch {
+	case owner == s:
+		return rank, true
+	case owner == nil && rank < w.mu.ranks:
 		w.mu.owners[rank] = s
-		s.mu.ranks = append(s.mu.ranks, rank)
+		s.mu.ranks, s.mu.stray = append(s.mu.ranks, rank), nil
 		w.refreshLocked()
-		return true
+		return rank, true
+	case len(s.mu.ranks) == 0 && s.mu.stray == nil:
+		why := "which the worker does not have"
+		if owner != nil {
+			why = "which another socket tells of"
+		}
+		s.mu.stray = fmt.Errorf("events are of rank %d, %s", called, why)
+		w.refreshLocked()
 	}
-	return false
+	return rank, false
+}
+
+// rankLocked returns which rank the engine means. One that the worker does not have may
+// be counted from where nobody told us. Then, where a socket tells of no other, it is the
+// rank that the socket was found for.
+func (w *worker) rankLocked(s *stream, called uint32) uint32 {
+	rank := called - s.spec.First
+	switch {
+	case rank < w.mu.ranks, w.mu.owners[rank] != nil:
+		return rank
+	case s.mu.aliased && called == s.mu.alias:
+		return s.spec.Rank
+	case len(s.mu.ranks) > 0:
+		return rank
+	}
+	for _, other := range w.mu.streams {
+		if other != s && other.spec.Address == s.spec.Address {
+			return rank
+		}
+	}
+	s.mu.alias, s.mu.aliased = called, true
+	return s.spec.Rank
 }
 
 // claimed returns the ranks that a stream tells of: before its first batch, the one
@@ -127,7 +157,7 @@ func (w *worker) release(s *stream) {
 	for _, rank := range s.mu.ranks {
 		delete(w.mu.owners, rank)
 	}
-	s.mu.ranks = nil
+	s.mu.ranks, s.mu.stray, s.mu.aliased = nil, nil, false
 }
 
 // fed hears how the feed of a stream, or of a rank that is polled, stands.

@@ -31,6 +31,7 @@ type EngineRankSample struct {
 	// one.
 	Link                             string
 	Batches, Events, Bytes, Failures uint64
+	Misplaced                        uint64        // batches of a rank that the worker does not have
 	Lag                              time.Duration // of the latest batch, where the engine says when it made it
 }
 
@@ -45,6 +46,7 @@ type engineCollector struct {
 	info, warning                               *prometheus.Desc
 	running, waiting, usage, age                *prometheus.Desc
 	link, batches, events, bytes, failures, lag *prometheus.Desc
+	misplaced                                   *prometheus.Desc
 }
 
 var _ prometheus.Collector = (*engineCollector)(nil)
@@ -55,25 +57,26 @@ func newEngineCollector() *engineCollector {
 	}
 	rank := []string{"worker_id", "dp_rank"}
 	return &engineCollector{
-		info:     desc("engine_info", "What a worker says it is.", "worker_id", "kind", "version"),
-		warning:  desc("engine_warning", "What stands in the way of a worker's best use; see GET /v1/engines for words.", "worker_id", "code"),
-		running:  desc("engine_running_requests", "Requests that a worker runs, as it says.", rank...),
-		waiting:  desc("engine_waiting_requests", "Requests that wait at a worker, as it says.", rank...),
-		usage:    desc("engine_kv_usage", "Share of a worker's KV cache in use, as it says.", rank...),
-		age:      desc("engine_report_age_seconds", "How long ago a worker said what its load is.", rank...),
-		link:     desc("event_link", "State of the connection that a worker's cache events come by.", append(rank, "state")...),
-		batches:  desc("event_batches_total", "Batches of cache events that came from a worker.", rank...),
-		events:   desc("event_received_total", "Cache events that came from a worker and could be used.", rank...),
-		bytes:    desc("event_bytes_total", "Bytes of cache events that came from a worker.", rank...),
-		failures: desc("event_link_failures_total", "Connections for cache events that could not be made, or broke.", rank...),
-		lag:      desc("event_lag_seconds", "Age of the latest cache events when they came, by two clocks.", rank...),
+		info:      desc("engine_info", "What a worker says it is.", "worker_id", "kind", "version"),
+		warning:   desc("engine_warning", "What stands in the way of a worker's best use; see GET /v1/engines for words.", "worker_id", "code"),
+		running:   desc("engine_running_requests", "Requests that a worker runs, as it says.", rank...),
+		waiting:   desc("engine_waiting_requests", "Requests that wait at a worker, as it says.", rank...),
+		usage:     desc("engine_kv_usage", "Share of a worker's KV cache in use, as it says.", rank...),
+		age:       desc("engine_report_age_seconds", "How long ago a worker said what its load is.", rank...),
+		link:      desc("event_link", "State of the connection that a worker's cache events come by.", append(rank, "state")...),
+		batches:   desc("event_batches_total", "Batches of cache events that came from a worker.", rank...),
+		events:    desc("event_received_total", "Cache events that came from a worker and could be used.", rank...),
+		bytes:     desc("event_bytes_total", "Bytes of cache events that came from a worker.", rank...),
+		failures:  desc("event_link_failures_total", "Connections for cache events that could not be made, or broke.", rank...),
+		misplaced: desc("event_misplaced_batches_total", "Batches of cache events about a rank that the worker does not have.", rank...),
+		lag:       desc("event_lag_seconds", "Age of the latest cache events when they came, by two clocks.", rank...),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (c *engineCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		c.info, c.warning, c.running, c.waiting, c.usage, c.age, c.link, c.batches, c.events, c.bytes, c.failures, c.lag,
+		c.info, c.warning, c.running, c.waiting, c.usage, c.age, c.link, c.batches, c.events, c.bytes, c.failures, c.misplaced, c.lag,
 	} {
 		ch <- d
 	}
@@ -116,5 +119,6 @@ func (c *engineCollector) collectRank(e exposer, id string, r *EngineRankSample)
 	e.counter(c.events, r.Events, id, rank)
 	e.counter(c.bytes, r.Bytes, id, rank)
 	e.counter(c.failures, r.Failures, id, rank)
+	e.counter(c.misplaced, r.Misplaced, id, rank)
 	e.gauge(c.lag, r.Lag.Seconds(), id, rank)
 }

@@ -245,6 +245,7 @@ func TestFamilies(t *testing.T) {
 		"stator_event_lag_seconds GAUGE dp_rank worker_id",
 		"stator_event_link GAUGE dp_rank state worker_id",
 		"stator_event_link_failures_total COUNTER dp_rank worker_id",
+		"stator_event_misplaced_batches_total COUNTER dp_rank worker_id",
 		"stator_event_received_total COUNTER dp_rank worker_id",
 		"stator_feed_dropped_batches_total COUNTER dp_rank model worker_id",
 		"stator_feed_gaps_total COUNTER dp_rank model worker_id",

@@ -251,7 +251,13 @@ func (p *Publisher) Done() <-chan struct{} { return p.done }
 
 // Disconnect drops all connections with what waits on them. A publisher that listens
 // goes on listening.
-func (p *Publisher) Disconnect() { p.socket.disconnect() }
+func (p *Publisher) Disconnect() {
+	p.mu.Lock()
+	p.mu.subs = nil
+	p.changedLocked()
+	p.mu.Unlock()
+	p.socket.disconnect()
+}
 
 // Close ends all connections, drops what waits on them, and waits for its goroutines.
 func (p *Publisher) Close() error {

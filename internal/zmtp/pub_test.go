@@ -160,6 +160,9 @@ func TestPublisherRestart(t *testing.T) {
 	wait(t, p, 1)
 
 	p.Disconnect()
+	if n := p.Subscribers(); n != 0 {
+		t.Errorf("%d subscribers after Disconnect", n)
+	}
 	if _, err := c.Recv(nil); err == nil {
 		t.Error("Recv on a dropped connection")
 	}

@@ -12,6 +12,10 @@ import (
 // there it grows with what has.
 const bodyStep = 64 << 10
 
+// keptFrame is how much memory of a frame is used again for the next message. What one
+// large message needed is given back.
+const keptFrame = 1 << 20
+
 // reader takes frames from a stream. Its errors are those of the stream, with
 // io.ErrUnexpectedEOF where it ends within a frame, and ProtocolErrors.
 type reader struct {
@@ -72,6 +76,12 @@ func (r *reader) ready() (Type, error) {
 // that come before or within it to command. begun says whether any byte was consumed
 // that is lost now, where there is an error.
 func (r *reader) message(m Message, command func(body []byte) error) (_ Message, begun bool, err error) {
+	m = m[:cap(m)]
+	for i := range m {
+		if cap(m[i]) > keptFrame {
+			m[i] = nil
+		}
+	}
 	m = m[:0]
 	total := 0
 	for {

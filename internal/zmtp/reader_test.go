@@ -67,7 +67,7 @@ func TestMessageGarbage(t *testing.T) {
 		{"a frame too large", long(0, MaxMessage+1), "a frame of 67108865 bytes after 0, where 67108864 in all are the limit"},
 		{"negative length", long(0, 1<<63), "a frame of 9223372036854775808 bytes"},
 		{"frames too large together", append([]byte{1, 1, 0}, long(0, MaxMessage)...), "a frame of 67108864 bytes after 1"},
-		{"too many frames", bytes.Repeat([]byte{1, 0}, MaxFrames+1), "more than 64"},
+		{"too many frames", bytes.Repeat([]byte{1, 0}, MaxFrames+1), "more than 8"},
 		{"command too large", long(flagCommand, MaxCommand+1), "one of 8193 bytes, where 8192 are the limit"},
 		{"empty command", []byte{flagCommand, 0}, "an empty one"},
 	}
@@ -176,6 +176,29 @@ func TestMessageMemory(t *testing.T) {
 	}
 	if &m[2][0] != third {
 		t.Error("the third frame has new memory")
+	}
+}
+
+// The memory of large frames is not kept, wherever in a message they come.
+func TestLargeFramesAreGivenBack(t *testing.T) {
+	var stream []byte
+	for i := range MaxFrames {
+		m := make(Message, i+1)
+		m[i] = make([]byte, 2*keptFrame)
+		stream = appendMessage(stream, m)
+	}
+	r := testReader(stream)
+	var m Message
+	for i := range MaxFrames {
+		var err error
+		if m, _, err = r.message(m, noCommand); err != nil {
+			t.Fatal(err)
+		}
+		for j, frame := range m[:cap(m)] {
+			if n := cap(frame); n > keptFrame && j != i {
+				t.Errorf("message %d: %d bytes are kept for frame %d", i, n, j)
+			}
+		}
 	}
 }
 

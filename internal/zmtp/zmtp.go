@@ -22,7 +22,7 @@ import (
 // Limits on what a peer may send. Beyond them the connection ends with a ProtocolError.
 const (
 	MaxMessage = 64 << 20 // bytes of the frames of a message
-	MaxFrames  = 64       // frames of a message
+	MaxFrames  = 8        // frames of a message; engines send four at most
 	MaxCommand = 8 << 10  // bytes of a command, the READY of the handshake included
 )
 
