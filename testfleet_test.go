@@ -337,6 +337,9 @@ func (f *testFleet) settled(e *dressed) error {
 			continue
 		}
 		link := f.link(e.id, r.Rank)
+		if link.State == kvlink.Silent && link.Replay == "" && !link.Polled && e.held(r.Rank) == 0 {
+			continue // there is nothing to say, and nobody to ask whether there was
+		}
 		if want := e.held(r.Rank); link.State != kvlink.Live || want > 0 && !r.Told || r.Told && r.Held != want {
 			return fmt.Errorf("rank %d: link is %s, told %t, %d blocks are known and %d there; last error %v", r.Rank, link.State, r.Told, r.Held, want, link.LastError)
 		}
@@ -379,6 +382,29 @@ func (f *testFleet) chat(doc, question string, change func(map[string]any)) *hea
 		change(q)
 	}
 	return f.ask("/v1/chat/completions", q)
+}
+
+// knows waits until of a chat about a document as many blocks are taken to be in an
+// engine's cache as there are.
+func (f *testFleet) knows(e *dressed, doc string) {
+	f.t.Helper()
+	await(f.t, fmt.Sprintf("what worker %d has of %s", e.id, doc), func() error {
+		got := f.chat(doc, "?", both(pinned(e), func(q map[string]any) { nvextOf(q)["annotations"] = []string{"query_instance_id:"} }))
+		if got.routing == nil || len(got.prompt) == 0 {
+			return fmt.Errorf("%v", got)
+		}
+		there := 0
+		prompt := kv.AppendBlocks(nil, kv.HashSeed("", ""), got.prompt, got.routing.BlockSize)
+		for _, o := range e.truth.Match(nil, prompt) {
+			if o.Source.Rank == got.routing.Chosen.DPRank {
+				there = int(o.Depth[kv.Device])
+			}
+		}
+		if known := int(got.routing.Chosen.OverlapBlocks); known != there {
+			return fmt.Errorf("%d blocks are known and %d there", known, there)
+		}
+		return nil
+	})
 }
 
 // get fetches a document of the server.
@@ -433,6 +459,7 @@ type heard struct {
 	usage   *tokenUsage
 	failure string // the message of an error
 	routing *nvext.Routing
+	prompt  []uint32 // the tokens of the prompt, of a request that was not run
 }
 
 type tokenUsage struct {
@@ -520,7 +547,10 @@ func (h *heard) take(data string) {
 		}
 		Usage *tokenUsage
 		Error *struct{ Message string }
-		NVExt struct{ Routing *nvext.Routing }
+		NVExt struct {
+			Routing *nvext.Routing
+			Prompt  []uint32 `json:"token_ids"`
+		}
 	}
 	if json.Unmarshal([]byte(data), &chunk) != nil {
 		return // it is one of those that are spoiled
@@ -539,6 +569,9 @@ func (h *heard) take(data string) {
 	}
 	if r := chunk.NVExt.Routing; r != nil {
 		h.routing = r
+	}
+	if chunk.NVExt.Prompt != nil {
+		h.prompt = chunk.NVExt.Prompt
 	}
 }
 
