@@ -171,8 +171,10 @@ func (s *Server) describe(e *router.EngineStatus, links []kvlink.Stats, now time
 
 // Warnings about a worker's events.
 const (
-	warnDisputed = "events_disputed"
-	warnMismatch = "block_size_mismatch"
+	warnDisputed  = "events_disputed"
+	warnShared    = "events_shared"
+	warnMismatch  = "block_size_mismatch"
+	warnTokenless = "no_tokenizer"
 )
 
 // warnings returns what stands in the way of a worker's best use: what it says itself,
@@ -183,14 +185,34 @@ func (s *Server) warnings(e *router.EngineStatus, links []kvlink.Stats) []engine
 		out = append(out, engine.Warning{Code: warnDisputed,
 			Text: "several engines on this host and none says where it publishes its events: give each its events address"})
 	}
+	if s.follower.shared(e.ID) {
+		out = append(out, engine.Warning{Code: warnShared,
+			Text: "another engine publishes its events at the same address: they are one engine under two names, or one has the wrong events address"})
+	}
+	if e.Info != nil && e.Info.Kind == engine.TRTLLM && len(links) > 0 && s.cfg.Router.Mode == string(router.KV) && !s.tokenized(e.Info.Models) {
+		out = append(out, engine.Warning{Code: warnTokenless,
+			Text: "it does not give the tokens of chats, so that its events are of no use: give --tokenizer MODEL=REF"})
+	}
 	for _, l := range links {
 		if l.Mismatch != 0 {
 			out = append(out, engine.Warning{Code: warnMismatch, Text: fmt.Sprintf(
-				"its events are of blocks of %d tokens, and it was taken to have blocks of %d: nothing is found in its cache; correct or leave out block_size", l.Mismatch, l.BlockSize)})
+				"its events are of blocks of %d tokens, and it was taken to have blocks of %d: nothing is found in its cache; set block_size of this engine to that, or leave it out", l.Mismatch, l.BlockSize)})
 			break
 		}
 	}
 	return out
+}
+
+// tokenized reports whether all these models have a tokenizer of their own configured.
+func (s *Server) tokenized(models []engine.Model) bool {
+	for _, m := range models {
+		if !slices.ContainsFunc(s.cfg.Models, func(c ModelConfig) bool {
+			return (c.Name == m.ID || c.Name == m.Parent || c.Name == frontend.OtherModels) && c.Tokenizer != "none" && c.Tokenizer != tokensOfEngine
+		}) {
+			return false
+		}
+	}
+	return true
 }
 
 func events(l *kvlink.Stats, now time.Time) frontend.EngineEvents {

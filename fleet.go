@@ -1,7 +1,6 @@
 package stator
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -276,8 +275,11 @@ func (f *fleet) Register(_ context.Context, r frontend.Registration) (uint64, ti
 		return 0, 0, errors.New("the server is closing")
 	}
 	if m := f.members[id]; m != nil {
-		if m.from != fromRegistration || cmp.Compare(canonical(m.config.URL), canonical(e.URL)) != 0 {
-			return 0, 0, fmt.Errorf("%w: %d", frontend.ErrEngineTaken, id)
+		switch same := canonical(m.config.URL) == canonical(e.URL); {
+		case m.from != fromRegistration && same:
+			return 0, 0, fmt.Errorf("%w: %s is there already, by %s", frontend.ErrEngineTaken, e.URL, m.from)
+		case m.from != fromRegistration || !same:
+			return 0, 0, fmt.Errorf("%w: %d is that of %s", frontend.ErrEngineTaken, id, m.config.URL)
 		}
 		if reflect.DeepEqual(m.config, e) {
 			m.expires = time.Now().Add(ttl)
@@ -303,9 +305,9 @@ func canonical(raw string) string {
 func (f *fleet) Heartbeat(id uint64) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	m := f.members[kv.WorkerID(id)]
-	if m == nil || m.from != fromRegistration {
-		return frontend.ErrUnknownEngine
+	m, err := f.registeredLocked(id)
+	if err != nil {
+		return err
 	}
 	m.expires = time.Now().Add(f.server.cfg.Discovery.RegisterTTL)
 	return nil
@@ -315,12 +317,23 @@ func (f *fleet) Heartbeat(id uint64) error {
 func (f *fleet) Deregister(id uint64) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	m := f.members[kv.WorkerID(id)]
-	if m == nil || m.from != fromRegistration {
-		return frontend.ErrUnknownEngine
+	if _, err := f.registeredLocked(id); err != nil {
+		return err
 	}
 	f.removeLocked(kv.WorkerID(id))
 	return nil
+}
+
+// registeredLocked returns the engine that announced itself under an id.
+func (f *fleet) registeredLocked(id uint64) (*member, error) {
+	m := f.members[kv.WorkerID(id)]
+	switch {
+	case m == nil:
+		return nil, frontend.ErrUnknownEngine
+	case m.from != fromRegistration:
+		return nil, fmt.Errorf("%w: %s came by %s", frontend.ErrUnknownEngine, m.config.URL, m.from)
+	}
+	return m, nil
 }
 
 // sweep forgets, until the server ends, engines that have not been heard of.

@@ -27,10 +27,13 @@ func (s *Server) follow() {
 		Changed: func(src kv.Source, state kvlink.State) {
 			switch state {
 			case kvlink.Live, kvlink.Dirty, kvlink.Degraded:
-				s.router.Tells(src, true)
+				s.router.Tells(src, true, state != kvlink.Live || !s.follower.replays(src))
 			case kvlink.None, kvlink.Silent:
-				s.router.Tells(src, false)
+				s.router.Tells(src, false, false)
 			case kvlink.Dialing, kvlink.Syncing: // what it said is still the best there is
+			}
+			if state != kvlink.None {
+				s.router.Doubt(src.Worker) // its connection was lost or made anew
 			}
 		},
 	})
@@ -145,6 +148,30 @@ func (f *follower) followLocked(id kv.WorkerID, restarted bool) {
 		info = &none
 	}
 	f.Links.Follow(id, info, w.poller, restarted)
+}
+
+// replays reports whether a rank's past can be asked for.
+func (f *follower) replays(src kv.Source) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	w := f.workers[src.Worker]
+	return w != nil && slices.ContainsFunc(w.info.Streams, func(s engine.EventStream) bool { return s.Rank == src.Rank && s.Replay != "" })
+}
+
+// shared reports whether another worker says that it publishes where this one does.
+func (f *follower) shared(id kv.WorkerID) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	w := f.workers[id]
+	if w == nil || w.guessed {
+		return false
+	}
+	for other, o := range f.workers {
+		if other != id && !o.guessed && slices.ContainsFunc(w.sockets, func(s string) bool { return slices.Contains(o.sockets, s) }) {
+			return true
+		}
+	}
+	return false
 }
 
 // disputed reports whether a worker's sockets may be another's.

@@ -229,9 +229,14 @@ func (c *call) nonsense(err error) error {
 func (c *call) engineError(resp *engine.Response, body []byte) error {
 	c.working = false
 	e := errorOf(resp.Status, resp.Header, body)
-	if e.HTTPStatus() >= 500 {
+	switch status := e.HTTPStatus(); {
+	case status == http.StatusNotFound:
+		// It does not know what it was found to serve: it is another by now.
+		c.router.Doubt(c.placement.Last().Target.Worker)
 		c.placement.Done(router.Failed)
-	} else {
+	case status >= 500:
+		c.placement.Done(router.Failed)
+	default:
 		c.placement.Done(router.Completed)
 	}
 	c.row.failed(failError, resp.Status)

@@ -91,7 +91,11 @@ func (st *stream) run(resp *engine.Response) error {
 			}
 		}
 		for ; ok; ev, ok = st.scan.Next() {
-			if err := st.relay(now, &ev); err != nil {
+			switch err := st.relay(now, &ev); err {
+			case nil:
+			case errNotJSON:
+				return st.end(err)
+			default:
 				return st.gone(err)
 			}
 		}
@@ -129,8 +133,11 @@ func (c *call) unlimitWrite(out *http.ResponseController) {
 // begin answers the client once the first event is there. An engine that starts
 // with an error gets it across as a status instead.
 func (st *stream) begin(resp *engine.Response, ev *openai.Event) error {
-	if err := openai.ParseChunk(ev.Data, &st.info); err == nil && st.info.Error != nil {
+	switch err := openai.ParseChunk(ev.Data, &st.info); {
+	case err == nil && st.info.Error != nil:
 		return st.engineError(resp, bytes.Clone(ev.Data))
+	case err != nil && len(ev.Data) > 0 && ev.Data[0] == '{':
+		return st.nonsense(errNotJSON)
 	}
 	notes := st.annotations()
 	st.releaseBody(resp)
@@ -175,6 +182,9 @@ func (st *stream) relay(now time.Time, ev *openai.Event) error {
 		st.model.Metrics.EngineError(metrics.EngineProtocol)
 		if err := st.release(nil); err != nil {
 			return err
+		}
+		if st.finished < st.want {
+			return errNotJSON // what is in it is lost, and the client would stumble over it
 		}
 	default:
 		return st.relayChunk(now, ev)
@@ -343,6 +353,9 @@ func (c *call) brokenOff(failure engine.Failure, err error) *openai.Error {
 	c.row.failed(failBroken, 0)
 	c.model.Metrics.EngineError(metrics.EngineStream)
 	msg := "the engine ended the answer before it was complete"
+	if errors.Is(err, errNotJSON) {
+		msg = "the engine sent an event that is not JSON"
+	}
 	if errors.Is(err, openai.ErrEventTooLarge) {
 		msg = "the engine sent an event larger than " + strconv.Itoa(maxEvent) + " bytes"
 	}

@@ -20,9 +20,11 @@ func (r *Router) admit(w *worker, info *engine.Info, restarted bool) {
 		r.mu.Unlock()
 		return
 	}
-	r.cfg.Metrics.DropWorker(uint64(w.ID)) // series of ranks that it has no more
+	if w.ranksOf(info) < w.ranks.Load() {
+		r.cfg.Metrics.DropWorker(uint64(w.ID)) // series of ranks that it has no more
+	}
 	w.moving.Lock()
-	w.info.Store(info)
+	old := w.info.Swap(info)
 	stays := make(map[*slot]bool)
 	var in []*pool
 	ranks, moved := 0, false
@@ -82,9 +84,20 @@ func (r *Router) admit(w *worker, info *engine.Info, restarted bool) {
 	for _, p := range pools {
 		p.wake(now)
 	}
-	r.cfg.Log.Info("worker discovered", "worker", w.ID, "url", w.Name, "engine", info.Kind, "version", info.Version, "models", len(info.Models))
+	r.announce(w, old, info, restarted)
+}
+
+// announce logs what a worker is, and of what is wrong with it what was not said before.
+func (r *Router) announce(w *worker, old, info *engine.Info, restarted bool) {
+	what := "worker discovered"
+	if old != nil && !restarted {
+		what = "worker has changed"
+	}
+	r.cfg.Log.Info(what, "worker", w.ID, "url", w.Name, "engine", info.Kind, "version", info.Version, "models", len(info.Models))
 	for _, warn := range info.Warnings {
-		r.cfg.Log.Warn(warn.Text, "worker", w.ID, "url", w.Name, "code", warn.Code)
+		if old == nil || !slices.Contains(old.Warnings, warn) {
+			r.cfg.Log.Warn(warn.Text, "worker", w.ID, "url", w.Name, "code", warn.Code)
+		}
 	}
 }
 
@@ -115,6 +128,15 @@ func closeAll(pools []*pool) {
 
 func serves(info *engine.Info, name string) bool {
 	return slices.ContainsFunc(info.Models, func(m engine.Model) bool { return m.ID == name })
+}
+
+// ranksOf returns how many ranks the worker has by what it says.
+func (w *worker) ranksOf(info *engine.Info) (n uint32) {
+	for _, em := range info.Models {
+		w.complete(&em)
+		n = max(n, uint32(em.Ranks))
+	}
+	return n
 }
 
 // complete lays the sizes that are configured over those that the engine states.

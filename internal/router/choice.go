@@ -304,8 +304,13 @@ func (c *choice) finish() *Placement {
 		pl.Routing = c.routing(limit)
 	}
 	if !q.QueryOnly {
-		if p.sent != nil && len(c.prompt) > 0 && (c.text || !p.tells(pl.slot)) {
-			pl.prompt = slices.Clone(c.prompt)
+		if p.sent != nil && len(c.prompt) > 0 {
+			switch {
+			case c.text, !p.tells(pl.slot):
+				pl.prompt = slices.Clone(c.prompt)
+			case pl.slot.partial.Load():
+				pl.perhaps = slices.Clone(c.prompt)
+			}
 		}
 		if c.prefill > 0 {
 			pl.expectPrefill(c.prefill)

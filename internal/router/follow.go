@@ -161,34 +161,37 @@ func (r *Router) Restore(src kv.Source, epoch, seq uint64, events iter.Seq2[*kv.
 	return nil
 }
 
-// Tells says whether all that a rank has in its cache is known from its events. What
-// was sent to one that does not tell is taken to be there instead.
-func (r *Router) Tells(src kv.Source, tells bool) {
+// Tells says whether what a rank has in its cache is known from its events, and whether
+// partial knowledge is all there is, because it has not told of what it held before. What
+// was sent to one that does not tell is taken to be there instead; of one that tells in
+// part, what it turns out to hold besides is remembered.
+func (r *Router) Tells(src kv.Source, tells, partial bool) {
 	w := r.worker(src.Worker)
 	if w == nil {
 		return
 	}
 	defer w.stay()()
-	w.setTelling(src.Rank, tells)
+	w.setTelling(src.Rank, tells, partial)
 	for _, p := range w.in() {
-		p.setTells(src, tells)
+		p.setTells(src, tells, partial)
 	}
 }
 
 // setTelling notes for pools that the worker comes to later whether a rank tells.
-func (w *worker) setTelling(rank uint32, tells bool) {
+func (w *worker) setTelling(rank uint32, tells, partial bool) {
 	w.telling.Lock()
 	defer w.telling.Unlock()
 	if w.telling.ranks == nil {
-		w.telling.ranks = make(map[uint32]bool)
+		w.telling.ranks = make(map[uint32][2]bool)
 	}
-	w.telling.ranks[rank] = tells
+	w.telling.ranks[rank] = [2]bool{tells, partial}
 }
 
-func (w *worker) isTelling(rank uint32) bool {
+func (w *worker) isTelling(rank uint32) (tells, partial bool) {
 	w.telling.Lock()
 	defer w.telling.Unlock()
-	return w.telling.ranks[rank]
+	t := w.telling.ranks[rank]
+	return t[0], t[1]
 }
 
 // Rank says how a rank stands, the worst of it where it is in several pools, and whether
@@ -285,21 +288,32 @@ func (p *pool) carry(leaving []*pool, s *slot) {
 			}
 		})
 	}
-	p.setTells(src, from.telling(src))
+	tells, partial := from.telling(src)
+	p.setTells(src, tells, partial)
 }
 
-// telling reports whether all that a rank has in its cache is known from its events.
-func (p *pool) telling(src kv.Source) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.ContainsFunc(p.slots, func(s *slot) bool { return s.source() == src && s.telling.Load() })
-}
-
-func (p *pool) setTells(src kv.Source, tells bool) {
+// telling reports whether what a rank has in its cache is known from its events, and
+// whether that is only a part.
+func (p *pool) telling(src kv.Source) (tells, partial bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, s := range p.slots {
-		if s.source() != src || s.telling.Swap(tells) == tells {
+		if s.source() == src {
+			return s.telling.Load(), s.partial.Load()
+		}
+	}
+	return false, false
+}
+
+func (p *pool) setTells(src kv.Source, tells, partial bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.slots {
+		if s.source() != src {
+			continue
+		}
+		s.partial.Store(partial)
+		if s.telling.Swap(tells) == tells {
 			continue
 		}
 		s.held = p.heldBy(s)

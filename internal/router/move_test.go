@@ -32,7 +32,7 @@ func TestMoveKeepsWhatWasTold(t *testing.T) {
 		src := kv.Source{Worker: 1}
 		prompt := tokensOf(1, 96)
 		blocks := kv.AppendBlocks(nil, kv.HashSeed("", ""), prompt, 32)
-		r.Tells(src, true)
+		r.Tells(src, true, false)
 		_ = r.Apply(&kv.Batch{Source: src, Seq: 3, Events: []kv.Event{{Kind: kv.Stored, Blocks: blocks}}})
 		r.Learned(1, 32, false)
 		synctest.Wait()

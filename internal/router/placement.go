@@ -46,6 +46,7 @@ type Placement struct {
 	memory       memory     // where the server had the prompt, if it keeps whole ones
 	kept         uint64     // where the ring has the decision
 	prompt       []kv.Block // to be noted as sent once it has been computed
+	perhaps      []kv.Block // of which the rank may hold more than it has told
 	ahead        int        // tokens that the rank had to compute for it and before it
 	prefill      *prefill   // nil if the first token is seen
 	released     atomic.Bool

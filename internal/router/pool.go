@@ -67,6 +67,7 @@ type slot struct {
 
 	recall      *recall     // nil unless its server keeps whole prompts and does not tell
 	telling     atomic.Bool // its events are known, and it is in the state they tell
+	partial     atomic.Bool // but for what it held before
 	usedBlocks  int         // KV blocks in use, as the engine reports them; 0 if it does not
 	reported    time.Time   // when it did
 	said        engine.Load // what it did
@@ -288,7 +289,9 @@ func (p *pool) admit(w *worker, rank uint32, m *engine.Model, adapters []engine.
 	if !found {
 		s := &slot{worker: w, target: target, seat: p.ledger.Join()}
 		p.slots = slices.Insert(p.slots, at, s)
-		s.telling.Store(w.isTelling(rank))
+		tells, partial := w.isTelling(rank)
+		s.telling.Store(tells)
+		s.partial.Store(partial)
 		restarted = true
 	}
 	s := p.slots[at]

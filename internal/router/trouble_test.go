@@ -199,7 +199,7 @@ func TestVoiceRegained(t *testing.T) {
 		r.WaitChecked(t.Context())
 		m, _ := r.Lookup("m")
 		src := kv.Source{Worker: 1}
-		r.Tells(src, true)
+		r.Tells(src, true, false)
 		tokens := tokensOf(1, 2000)
 		run := func(cached int) int {
 			p := mustPlace(t, r, ask(m, tokens))
@@ -380,7 +380,7 @@ func TestSinceKept(t *testing.T) {
 func TestSecondModelTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := crew(t, Config{}, Spec{Engine: live(16)})
-		r.Tells(kv.Source{Worker: 1}, true)
+		r.Tells(kv.Source{Worker: 1}, true, false)
 		r.admit(r.workers[1], &engine.Info{Kind: "stub", Models: []engine.Model{{ID: "m", BlockSize: 16}, {ID: "n", BlockSize: 16}}}, false)
 		for _, rank := range r.Engines()[0].Ranks {
 			if !rank.Told {

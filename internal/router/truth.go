@@ -81,6 +81,11 @@ func (p *Placement) Usage(prompt, cached int) nvext.Verdict {
 	}
 	p.pool.mu.Unlock()
 	p.pool.forget(p.slot.source(), gone)
+	if n := min(cached/g.block, len(p.perhaps)); n > 0 && cached > g.tokens && prompt == p.promptTokens && !p.slot.left.Load() {
+		// It has not told of that.
+		p.pool.sent.Route(p.router.cfg.Now(), p.slot.source(), p.perhaps[:n])
+	}
+	p.perhaps = nil
 	p.listen(v, prompt, cached)
 	if lost {
 		p.router.cfg.Log.Warn("a worker's cache holds less than it should; cached prompts count less there", "worker", p.leg.Target.Worker, "rank", p.leg.Target.Rank)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stator-ai/stator/internal/engine"
+	"github.com/stator-ai/stator/internal/kv"
 )
 
 const (
@@ -197,13 +198,14 @@ func (r *Router) identify(w *worker) (*engine.Info, error) {
 // have been started anew, or serve other adapters by now. The error is that of one that
 // was started anew and does not compute.
 func (r *Router) review(w *worker) error {
-	renew := w.renew.Swap(false)
-	if !renew && w.inhibitedUntil.Load() == 0 && r.cfg.Now().Sub(w.identified) < identifyInterval {
+	renew, doubted := w.renew.Swap(false), w.doubted.Swap(false)
+	if !renew && !doubted && w.inhibitedUntil.Load() == 0 && r.cfg.Now().Sub(w.identified) < identifyInterval {
 		return nil
 	}
 	info, err := r.identify(w)
 	if err != nil {
 		w.renew.CompareAndSwap(false, renew)
+		w.doubted.CompareAndSwap(false, doubted)
 		return nil // it answers probes, which is enough
 	}
 	old := w.info.Load()
@@ -215,10 +217,22 @@ func (r *Router) review(w *worker) error {
 	} else {
 		info = complement(info, old)
 	}
-	if renew || restarted || !same(old, info) {
+	switch {
+	case renew || restarted || !same(old, info):
 		r.admit(w, info, restarted)
+	case old.Life != info.Life: // which it had not said
+		w.info.Store(info)
 	}
 	return nil
+}
+
+// Doubt has a worker asked at once what it is, because it may be another by now: its
+// connection was lost, or it does not know what it should serve.
+func (r *Router) Doubt(id kv.WorkerID) {
+	if w := r.worker(id); w != nil {
+		w.doubted.Store(true)
+		w.awaken()
+	}
 }
 
 // complement returns info with what an engine said before, where it does not say it now.
@@ -259,10 +273,11 @@ func complement(info, old *engine.Info) *engine.Info {
 	return &out
 }
 
-// same reports whether an engine says the same as before.
+// same reports whether an engine says the same as before, but for when it began.
 func same(a, b *engine.Info) bool {
 	x, y := *a, *b
 	x.Engine, y.Engine = nil, nil
+	x.Life, y.Life = "", ""
 	return reflect.DeepEqual(x, y)
 }
 

@@ -48,10 +48,11 @@ type worker struct {
 	voice          voice
 	telling        struct { // which ranks do
 		sync.Mutex
-		ranks map[uint32]bool
+		ranks map[uint32][2]bool // whether they do, and only in part
 	}
 	differing  atomic.Int32 // requests in a row whose tokens it counts otherwise
 	renew      atomic.Bool  // it is to be admitted anew with what is known by now
+	doubted    atomic.Bool  // it may be another by now
 	answered   atomic.Int64 // Unix nanoseconds of the last first token; 0 = none
 	since      atomic.Int64 // Unix nanoseconds of the time when it came
 	adapted    atomic.Pointer[engine.Engine]

@@ -330,7 +330,7 @@ func TestTells(t *testing.T) {
 		if got := run(100, 96); got != 6 {
 			t.Errorf("what was sent: %d blocks, want 6", got)
 		}
-		r.Tells(src, true)
+		r.Tells(src, true, false)
 		if got := run(100, 0); got != 0 {
 			t.Errorf("it tells, and has told nothing: %d", got)
 		}
@@ -359,7 +359,7 @@ func TestTells(t *testing.T) {
 			t.Errorf("it tells again: warnings %v", w)
 		}
 		r.ClearRank(src)
-		r.Tells(src, false)
+		r.Tells(src, false, false)
 		if got := r.Engines()[0].Ranks[0]; got.Told {
 			t.Error("it does not tell and counts as one that does")
 		}
@@ -442,7 +442,7 @@ func TestWorkersComeAndGo(t *testing.T) {
 				}
 				if p, err := r.Place(t.Context(), &Request{Model: m, PromptTokens: 100}); err == nil {
 					_ = r.Apply(&kv.Batch{Source: kv.Source{Worker: id}})
-					r.Tells(kv.Source{Worker: id}, i%2 == 0)
+					r.Tells(kv.Source{Worker: id}, i%2 == 0, i%3 == 0)
 					p.FirstToken()
 					p.Done([]Outcome{Completed, Failed, Broken, Cancelled}[i%4])
 				}
@@ -470,4 +470,55 @@ func TestWorkersComeAndGo(t *testing.T) {
 			t.Errorf("%d ranks are left in the indexes", n)
 		}
 	}
+}
+
+// TestPartlyTold: of a rank that has not told of what it held before, what it turns out to
+// hold is remembered.
+func TestPartlyTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, m := crew(t, Config{}, Spec{Engine: live(16)})
+		src := kv.Source{Worker: 1}
+		run := func(cached int) int {
+			p := mustPlace(t, r, ask(m, tokensOf(1, 320)))
+			defer p.Done(Completed)
+			p.FirstToken()
+			p.Usage(320, cached)
+			return p.Last().OverlapBlocks
+		}
+		r.Tells(src, true, false)
+		run(160)
+		if got := run(160); got != 0 {
+			t.Errorf("it tells everything, and %d blocks are expected that it did not tell of", got)
+		}
+		r.Tells(src, true, true)
+		run(160)
+		if got := run(160); got != 10 {
+			t.Errorf("%d blocks are expected, want the 10 that it was found to hold", got)
+		}
+	})
+}
+
+// TestDoubt: a worker that may be another is asked at once.
+func TestDoubt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := live(16)
+		e.life.Store(new("one"))
+		f := &follower{}
+		r := New(Config{Seed: 1})
+		t.Cleanup(r.Close)
+		r.SetFollower(f)
+		if err := r.Add(Spec{ID: 1, Engine: e}); err != nil {
+			t.Fatal(err)
+		}
+		r.WaitChecked(t.Context())
+		r.Doubt(1)
+		synctest.Wait()
+		e.life.Store(new("two"))
+		r.Doubt(1)
+		r.Doubt(2)
+		synctest.Wait()
+		if diff := cmp.Diff([]string{"restarted", "restarted"}, f.heard); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
 }
