@@ -68,7 +68,7 @@ func watchLeaks(t *testing.T) {
 	})
 }
 
-// fastModel is the model that dressed engines serve.
+// dressedModel is the model that dressed engines serve.
 const dressedModel = "m"
 
 // dressed is a simulated engine that looks like a real one, on sockets.
@@ -337,7 +337,7 @@ func (f *testFleet) settled(e *dressed) error {
 			continue
 		}
 		link := f.link(e.id, r.Rank)
-		if link.State == kvlink.Silent && link.Replay == "" && !link.Polled && e.held(r.Rank) == 0 {
+		if link.State == kvlink.Silent && link.Replay == "" && e.held(r.Rank) == 0 {
 			continue // there is nothing to say, and nobody to ask whether there was
 		}
 		if want := e.held(r.Rank); link.State != kvlink.Live || want > 0 && !r.Told || r.Told && r.Held != want {

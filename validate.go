@@ -246,6 +246,9 @@ func (v *validator) events(at string, e *EngineConfig) {
 func redacted(raw string) string {
 	u, err := url.Parse(raw)
 	if err != nil {
+		if !strings.Contains(raw, "@") {
+			return strconv.Quote(raw)
+		}
 		return "something else"
 	}
 	return strconv.Quote(u.Redacted())

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -77,7 +78,7 @@ name, status (ok, warn, fail or skip), text, advice and data:
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.Var(&engines, "engine", "base `URL[,events=HOST:PORT][,…]` of an engine; repeat for more; replaces those of the file")
+	fs.Var(&engines, "engine", "base `URL[,events=HOST:PORT][,…]` of an engine, with its kind, events, replay and topic after commas; repeat for more; replaces those of the file")
 	fs.StringVar(&path, "config", "", "YAML `FILE` with the settings of serve (STATOR_CONFIG)")
 	fs.Var(&tokenizers, "tokenizer", "where tokens come from, `[MODEL=]REF`: path, Hub repository, qwen3, engine or none; repeat for more models")
 	fs.BoolVar(&asJSON, "json", false, "print one JSON document")
@@ -94,6 +95,9 @@ name, status (ok, warn, fail or skip), text, advice and data:
 			src.file = os.Getenv("STATOR_CONFIG")
 		}
 		cfg, err := load(src)
+		if fromFlags(err) {
+			return &usageError{err: err, hint: true}
+		}
 		if err != nil {
 			return err
 		}
@@ -126,10 +130,21 @@ name, status (ok, warn, fail or skip), text, advice and data:
 		if err != nil {
 			return err
 		}
-		if n := report.Failed(strict); n > 0 {
-			return fmt.Errorf("%d of %s did not pass", n, count(len(report.Engines), "engine"))
+		switch { // how many is in the report
+		case report.Failed(false) > 0:
+			return errors.New("a check has failed")
+		case report.Failed(strict) > 0:
+			return errors.New("a check has warned, which --strict does not pass")
 		}
 		return nil
 	}
 	return cmd
+}
+
+// fromFlags reports whether all that is wrong with a configuration was said by flags.
+func fromFlags(err error) bool {
+	var invalid *configError
+	return errors.As(err, &invalid) && !slices.ContainsFunc(invalid.problems, func(p problem) bool {
+		return !strings.HasPrefix(p.where.source, "--")
+	})
 }

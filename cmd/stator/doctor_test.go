@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -21,6 +23,10 @@ func TestDoctorExitCodes(t *testing.T) {
 		sim.Close()
 		srv.Close()
 	})
+	file := filepath.Join(t.TempDir(), "stator.yaml")
+	if err := os.WriteFile(file, []byte("engines: [{url: ftp://x}]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	fine := "doctor --no-requests --tokenizer qwen3 --engine " + srv.URL
 	for _, tt := range []struct {
 		args string
@@ -35,11 +41,21 @@ func TestDoctorExitCodes(t *testing.T) {
 		{"doctor", exitUsage},
 		{"doctor --timeout -1s --engine " + srv.URL, exitUsage},
 		{"doctor extra", exitUsage},
+		{"doctor --engine 127.0.0.1:9100", exitUsage},
+		{"doctor --engine ftp://127.0.0.1:9100", exitUsage},
+		{"doctor --engine http://me:hush@127.0.0.1:9100", exitUsage},
+		{fine + ",kind=foo", exitUsage},
+		{"doctor --engine http://me:hush%zz@127.0.0.1:9100", exitUsage},
 		{"doctor --config /does/not/exist.yaml", exitFailure},
+		{"doctor --config " + file, exitFailure},
+		{"doctor --config " + file + " --tokenizer ./none.json", exitFailure},
 	} {
 		var stdout, stderr bytes.Buffer
 		if got := run(strings.Fields(tt.args), &stdout, &stderr); got != tt.want {
 			t.Errorf("%s: code %d, want %d\nstdout:\n%s\nstderr:\n%s", tt.args, got, tt.want, &stdout, &stderr)
+		}
+		if strings.Contains(stderr.String(), "hush") {
+			t.Errorf("%s: the password is shown:\n%s", tt.args, &stderr)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"reflect"
 	"slices"
 	"strings"
@@ -130,7 +131,12 @@ func (u *engineURLs) String() string { return "" }
 func (u *engineURLs) Type() string { return "url" }
 
 func (u *engineURLs) Set(text string) error {
-	for _, part := range strings.Split(text, ",")[1:] {
+	parts := strings.Split(text, ",")
+	// The error repeats the text, which must not hold a password.
+	if _, err := url.Parse(parts[0]); err != nil && !strings.Contains(text, "@") {
+		return errors.New("expected a base URL such as http://127.0.0.1:8000")
+	}
+	for _, part := range parts[1:] {
 		key, value, ok := strings.Cut(part, "=")
 		if !ok || value == "" || !slices.Contains(engineSettings, key) {
 			return fmt.Errorf("expected URL[,%s=…], got %q after the URL", strings.Join(engineSettings, "=…,"), part)

@@ -59,7 +59,7 @@ The first SIGINT or SIGTERM lets running requests end, the second does not.`,
 		engines    engineURLs
 		tokenizers tokenizerRefs
 	)
-	fs.Var(&engines, "engine", "base `URL[,events=HOST:PORT][,…]` of an engine; repeat for more; replaces those of the file; dns+http://NAME:PORT for all addresses of a name")
+	fs.Var(&engines, "engine", "base `URL[,events=HOST:PORT][,…]` of an engine, with its kind, events, replay and topic after commas; repeat for more; replaces those of the file; dns+http://NAME:PORT for all addresses of a name")
 	s.add("register", "discovery.register", "let engines announce themselves with POST /v1/engines")
 	fs.Var(&tokenizers, "tokenizer", "where tokens come from, `[MODEL=]REF`: path, Hub repository, qwen3, engine or none; repeat for more models")
 	s.add("sim", "sim.engines", "number `N` of simulated engines to run")

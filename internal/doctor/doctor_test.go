@@ -180,7 +180,8 @@ func TestPlanted(t *testing.T) {
 			name:  "wrong block size stated",
 			plant: fault("wrong-block-size:32"),
 			after: func(s *simserver.Server) { s.SetEventFaults(simserver.EventFaults{}) },
-			want:  map[string]Status{BlockSize: Fail}, says: "none configured, 32 stated by the engine, 16 in its events",
+			want:  map[string]Status{BlockSize: Fail},
+			says:  "none configured, 32 stated by the engine, 16 in its events\nset block_size of this engine in the file",
 		},
 		{
 			name:  "wrong block size stated and in events",
@@ -190,7 +191,8 @@ func TestPlanted(t *testing.T) {
 		{
 			name:  "wrong block size configured",
 			plant: func(_ *simserver.Config, t *Target) { t.BlockSize = 64 },
-			want:  map[string]Status{BlockSize: Fail}, says: "64 configured, 16 stated by the engine, 16 in its events",
+			want:  map[string]Status{BlockSize: Fail},
+			says:  "64 configured, 16 stated by the engine, 16 in its events\ncorrect or leave out block_size",
 		},
 		{
 			name: "page size 1", dress: simserver.DressSGLang,
@@ -412,6 +414,46 @@ func TestUnreachableEvents(t *testing.T) {
 	wantProblems(t, e, map[string]Status{Events: Fail, Replay: Warn})
 	if c := e.Check(Events); !strings.Contains(c.Text, "connection refused") || !strings.Contains(c.Advice, "0.0.0.0") {
 		t.Errorf("%+v", c)
+	}
+}
+
+// What speaks HTTP where events should be waits for us, as we do for it.
+func TestEventsAtHTTP(t *testing.T) {
+	_, url := start(t, sound(simserver.DressVLLM))
+	at := strings.TrimPrefix(url, "http://")
+	e := &examine(t, Config{NoRequests: true}, Target{URL: url, Events: eventsocket.Options{Events: at}}).Engines[0]
+	c := e.Check(Events)
+	if want := "cannot be had from " + at + " (no ZeroMQ greeting)"; c.Status != Fail || c.Text != want {
+		t.Errorf("%s: %s, want %s", c.Status, c.Text, want)
+	}
+	if got := c.Data.(EventsData).Ranks[0].Error; got != "no ZeroMQ greeting" {
+		t.Errorf("the error of the rank is %q", got)
+	}
+}
+
+// What is no HTTP is not shown.
+func TestNotHTTP(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			// As a ZeroMQ socket greets, and hangs up on what it gets.
+			c.Write([]byte("\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x00NULL"))
+			c.Read(make([]byte, 1<<10))
+			c.Close()
+		}
+	}()
+	url := "http://" + l.Addr().String()
+	c := examine(t, Config{NoRequests: true}, Target{URL: url}).Engines[0].Check(Reach)
+	if want := "no answer: get " + url + "/v1/models: not HTTP"; c.Status != Fail || c.Text != want {
+		t.Errorf("%s: %s, want %s", c.Status, c.Text, want)
 	}
 }
 

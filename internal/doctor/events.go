@@ -93,8 +93,11 @@ func (e *exam) heard(links []kvlink.Stats) {
 			lag := ms(l.Lag)
 			r.LagMS = &lag
 		}
-		if l.LastError != nil {
+		switch {
+		case l.LastError != nil:
 			r.Error = l.LastError.Error()
+		case !l.Connected && !l.Polled: // it still waits for one
+			r.Error = "no ZeroMQ greeting"
 		}
 		for reason, n := range l.Skipped {
 			if n == 0 {
@@ -385,7 +388,10 @@ func (e *exam) judgeBlockSize(links []kvlink.Stats) {
 	known := slices.DeleteFunc([]int{data.Configured, data.Stated, data.Events}, func(n int) bool { return n == 0 })
 	slices.Sort(known)
 	known = slices.Compact(known)
-	const fix = "correct or leave out block_size; the events are what counts"
+	fix := "correct or leave out block_size; the events are what counts"
+	if data.Configured == 0 {
+		fix = "set block_size of this engine in the file; the events are what counts"
+	}
 	switch {
 	case e.info.Kind == engine.LlamaCpp && data.Configured == 0:
 		e.ok(BlockSize, data, "%d tokens, by which its cache is counted: it has no blocks of its own", data.Stated)

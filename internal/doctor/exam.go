@@ -139,6 +139,8 @@ func (e *exam) reach(ctx context.Context) bool {
 	status, _, err := e.base.Get(ctx, "/v1/models")
 	latency := time.Since(start)
 	switch {
+	case err != nil && strings.Contains(err.Error(), "malformed HTTP"): // and the bytes that came
+		e.fail(Reach, "correct the URL", nil, "no answer: get %s/v1/models: not HTTP", e.url)
 	case err != nil:
 		e.fail(Reach, "start the engine, or correct the URL", nil, "no answer: %v", err)
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:

@@ -30,11 +30,18 @@ func (r *Report) WriteText(w io.Writer, color bool) error {
 	if len(r.Engines) == 1 {
 		engines = "1 engine"
 	}
-	problems := "no problems"
-	if r.Problems > 0 {
-		problems = fmt.Sprintf("%d with problems", r.Problems)
+	var problems []string
+	failed := r.Failed(false)
+	if failed > 0 {
+		problems = append(problems, fmt.Sprintf("%d failed", failed))
 	}
-	fmt.Fprintf(p.w, "%s, %s\n", engines, problems)
+	if warned := r.Problems - failed; warned > 0 {
+		problems = append(problems, fmt.Sprintf("%d with warnings", warned))
+	}
+	if problems == nil {
+		problems = append(problems, "no problems")
+	}
+	fmt.Fprintf(p.w, "%s: %s\n", engines, strings.Join(problems, ", "))
 	return p.w.Flush()
 }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -82,6 +83,7 @@ func TestText(t *testing.T) {
 			},
 		},
 		{URL: "http://gpu2:8000", Checks: []Check{{Name: Reach, Status: OK, Text: "answered\nin 1.2ms"}}},
+		{URL: "http://gpu3:8000", Checks: []Check{{Name: Load, Status: Warn, Text: "no metrics"}}},
 	}}
 	r.sum()
 	for name, color := range map[string]bool{"report.txt": false, "report_color.txt": true} {
@@ -91,8 +93,35 @@ func TestText(t *testing.T) {
 		}
 		golden(t, name, text.Bytes())
 	}
-	if r.Status != Fail || r.Problems != 1 {
+	if r.Status != Fail || r.Problems != 2 {
 		t.Errorf("report %+v", r)
+	}
+}
+
+// The last line says how many engines failed, and how many others have warnings.
+func TestLastLine(t *testing.T) {
+	for _, tt := range []struct {
+		engines []Status
+		want    string
+	}{
+		{[]Status{OK}, "1 engine: no problems"},
+		{[]Status{OK, Warn}, "2 engines: 1 with warnings"},
+		{[]Status{Fail, Fail}, "2 engines: 2 failed"},
+		{[]Status{Fail, OK, Warn, Fail, Warn, Warn}, "6 engines: 2 failed, 3 with warnings"},
+	} {
+		r := &Report{}
+		for _, s := range tt.engines {
+			r.Engines = append(r.Engines, Engine{Checks: []Check{{Status: s}}})
+		}
+		r.sum()
+		var text bytes.Buffer
+		if err := r.WriteText(&text, false); err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(strings.TrimSpace(text.String()), "\n")
+		if got := lines[len(lines)-1]; got != tt.want {
+			t.Errorf("%v: %q, want %q", tt.engines, got, tt.want)
+		}
 	}
 }
 

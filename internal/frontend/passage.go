@@ -2,6 +2,7 @@ package frontend
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"mime"
@@ -103,7 +104,7 @@ func (c *call) pass() error {
 	}
 	if c.model == nil {
 		if c.model, err = c.servedModel(c.req.Model); err != nil {
-			return err
+			return whereToName(err, len(body) > 0)
 		}
 		c.req.Model = c.model.ID // as the engine will take it for granted
 	}
@@ -111,6 +112,18 @@ func (c *call) pass() error {
 	c.known()
 	c.describePassage(len(body))
 	return nil
+}
+
+// whereToName adds to the error of a request that must name a model where one without a
+// body does so.
+func whereToName(err error, body bool) error {
+	var missing *openai.Error
+	if !errors.As(err, &missing) || missing.Code != openai.CodeMissing || body {
+		return err
+	}
+	with := *missing
+	with.Message += "; name it in the URL with ?model="
+	return &with
 }
 
 // findName finds the name of the model: in a JSON object, in a form, or in the query.
@@ -196,7 +209,8 @@ func (c *call) describePassage(size int) {
 
 // fill makes r the request of the client.
 func (p *passage) fill(c *call, r *engine.Request) {
-	r.Method, r.Path, r.Query = c.r.Method, c.r.URL.Path, c.r.URL.RawQuery
+	// With its escapes: x%2Fy is one name, and x/y are two.
+	r.Method, r.Path, r.Query = c.r.Method, c.r.URL.EscapedPath(), c.r.URL.RawQuery
 	if c.req.Raw() == nil {
 		r.Body, r.Raw = nil, p.raw
 	}

@@ -169,7 +169,7 @@ func TestPassageWithoutAModel(t *testing.T) {
 		status       int
 		want         string
 	}{
-		{"GET", "/v1/x/jobs", 400, "model: expected the name of a model, since 2 are served"},
+		{"GET", "/v1/x/jobs", 400, "model: expected the name of a model, since 2 are served; name it in the URL with ?model="},
 		{"GET", "/v1/x/jobs?model=second", 200, "{}"},
 		{"DELETE", "/v1/x/jobs/1?model=second", 200, "{}"},
 		{"HEAD", "/v1/x/jobs?model=second", 200, ""},
@@ -177,6 +177,30 @@ func TestPassageWithoutAModel(t *testing.T) {
 	} {
 		if status, body := rg.do(t, tc.method, tc.path); status != tc.status || !strings.Contains(body, tc.want) {
 			t.Errorf("%s %s: %d %s, want %d", tc.method, tc.path, status, body, tc.status)
+		}
+	}
+}
+
+// TestPassageKeepsEscapes: a slash in a name does not become one between names.
+func TestPassageKeepsEscapes(t *testing.T) {
+	rg := newRig(t, rigConfig{fault: func(w http.ResponseWriter, r *http.Request, _ http.Handler) {
+		answer(200, r.RequestURI)(w, r)
+	}})
+	for path, want := range map[string]int{
+		"/v1/echo/x%2Fy":               200,
+		"/v1/echo/x%2Fy?z=%2F":         200,
+		"/v1/echo/%252e%252e":          200,
+		"/v1/echo/..%2F..%2Fmetrics":   404,
+		"/v1/%2e%2e/metrics":           404,
+		"/v1%2Funload_lora_adapter":    404,
+		"/v1/x%5C..%5C..%5Cmetrics":    404,
+		"/v1/%2Funload_lora_adapter":   404,
+		"/v1/unload%5Flora%5Fadapter":  404,
+		"/v1/unload_lora_adapter%2F..": 404,
+	} {
+		status, body := rg.do(t, "POST", path)
+		if status != want || want == 200 && body != path {
+			t.Errorf("%s: %d %s, want %d", path, status, body, want)
 		}
 	}
 }

@@ -152,7 +152,7 @@ func Run(t *testing.T, open func(t *testing.T, url string) engine.Engine) {
 			conns.Add(1)
 			for readRequest(c) {
 				if requests.Add(1) > 1 {
-					time.Sleep(200 * time.Millisecond) // at work, long enough to be told from a closed connection
+					time.Sleep(400 * time.Millisecond) // at work, long enough to be told from a closed connection
 					return
 				}
 				io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")

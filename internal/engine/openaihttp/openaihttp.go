@@ -149,11 +149,12 @@ func (e *Engine) InMemory() bool { return e.inMemory }
 // Close drops idle connections.
 func (e *Engine) Close() { e.transport.CloseIdleConnections() }
 
-// replayWindow is how soon a kept-alive connection must fail for the failure to
-// mean that the engine had closed it before the request came. Later, the engine
-// had the request, and sending it again could run it twice, or kill a second
-// engine with what killed the first.
-const replayWindow = 50 * time.Millisecond
+// replayWindow is how soon after the request was written a kept-alive connection must
+// fail for the failure to mean that the engine had closed it before the request came.
+// On a machine with much to do that takes a while to be seen. Later, the engine had the
+// request, and sending it again could run it twice, or kill a second engine with what
+// killed the first.
+const replayWindow = 250 * time.Millisecond
 
 // Open implements [engine.Engine]. Wishes are said as most servers understand them,
 // see [PlainEdits].
@@ -205,12 +206,17 @@ func (e *Engine) Send(ctx context.Context, t engine.Target, r *engine.Request, e
 // soon that the engine cannot have seen the request.
 func (e *Engine) send(ctx context.Context, r *engine.Request, h http.Header, body *upload) (resp *http.Response, stale bool, err error) {
 	var (
-		reused   bool
-		start    time.Time
-		answered atomic.Bool // set by another goroutine
+		reused bool
+		start  = time.Now()
+		// Other goroutines set these: when, after start, the connection was there or,
+		// later, the writing over, and whether anything came back.
+		written  atomic.Int64
+		answered atomic.Bool
 	)
+	mark := func() { written.Store(int64(time.Since(start))) }
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GotConn:              func(i httptrace.GotConnInfo) { reused, start = i.Reused, time.Now() },
+		GotConn:              func(i httptrace.GotConnInfo) { reused = i.Reused; mark() },
+		WroteRequest:         func(httptrace.WroteRequestInfo) { mark() },
 		GotFirstResponseByte: func() { answered.Store(true) },
 	})
 	req := (&http.Request{
@@ -227,7 +233,8 @@ func (e *Engine) send(ctx context.Context, r *engine.Request, h http.Header, bod
 	}).WithContext(traced)
 	resp, err = e.transport.RoundTrip(req)
 	if err != nil {
-		return nil, reused && !answered.Load() && time.Since(start) < replayWindow, err
+		soon := time.Since(start)-time.Duration(written.Load()) < replayWindow
+		return nil, reused && !answered.Load() && soon, err
 	}
 	// The transport keeps the request for as long as the answer runs. It does
 	// not send it again now; without this the whole body would stay in memory.
@@ -240,6 +247,7 @@ var (
 	identity = []string{"identity"}
 )
 
+// route returns the URL of a request, whose path may have escapes that are to stay.
 func (e *Engine) route(r *engine.Request) *url.URL {
 	switch {
 	case r.Query == "" && r.Path == "/v1/chat/completions":
@@ -248,6 +256,9 @@ func (e *Engine) route(r *engine.Request) *url.URL {
 		return e.compl
 	default:
 		u := below(e.base, r.Path)
+		if path, err := url.PathUnescape(r.Path); err == nil && path != r.Path {
+			u.Path, u.RawPath = e.base.Path+path, e.base.EscapedPath()+r.Path
+		}
 		u.RawQuery = r.Query
 		return u
 	}
