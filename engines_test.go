@@ -1,12 +1,15 @@
 package stator
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -318,15 +321,30 @@ func TestPriorityReachesTheEngine(t *testing.T) {
 		}
 		ctx, leave := context.WithCancel(t.Context())
 		defer leave()
-		running, ended := make(chan struct{}), make(chan string, 3)
+		q := explained("first", "?")
+		q["model"], q["max_tokens"], q["ignore_eos"] = dressedModel, 8000, true
+		streamed(q)
+		body, err := json.Marshal(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://stator/v1/chat/completions", bytes.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		resp, err := f.client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var tokens eventCounter
+		left := make(chan struct{})
 		go func() {
-			q := explained("first", "?")
-			q["model"], q["max_tokens"], q["ignore_eos"] = dressedModel, 8000, true
-			streamed(q)
-			postContext(ctx, f.client, "http://stator/v1/chat/completions", q, func() { close(running) })
-			ended <- "first"
+			defer close(left)
+			defer resp.Body.Close()
+			io.Copy(&tokens, resp.Body)
 		}()
-		<-running
+		ended := make(chan string, 2)
 		loader := f.status(1).Info.Engine.(engine.Loader)
 		for i, p := range []int{1, 9} {
 			go func() {
@@ -350,13 +368,29 @@ func TestPriorityReachesTheEngine(t *testing.T) {
 				return err
 			})
 		}
+		// What came during a step of the engine is seen by the next.
+		seen := tokens.n.Load()
+		await(t, "some more steps", func() error {
+			if n := tokens.n.Load() - seen; n < 10 {
+				return fmt.Errorf("%d", n)
+			}
+			return nil
+		})
 		leave()
-		<-ended
+		<-left
 		if a, b := <-ended, <-ended; a != "of priority 9" || b != "of priority 1" {
 			t.Errorf("first came the one %s, then the one %s", a, b)
 		}
 		f.settle()
 	})
+}
+
+// eventCounter counts the events of a stream.
+type eventCounter struct{ n atomic.Int64 }
+
+func (c *eventCounter) Write(b []byte) (int, error) {
+	c.n.Add(int64(bytes.Count(b, []byte("data:"))))
+	return len(b), nil
 }
 
 // TestRankReachesTheEngine pins requests to each rank. Its events come from that rank.
