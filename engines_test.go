@@ -297,7 +297,7 @@ func TestPriorityReachesTheEngine(t *testing.T) {
 				c.PriorityScheduling = true
 				c.Engine.MaxSeqs = 1
 			}
-			c.Engine.Timing = simengine.Fixed{PrefillTime: time.Millisecond, DecodeTime: time.Millisecond}
+			c.Engine.Timing = simengine.Fixed{PrefillTime: time.Millisecond, DecodeTime: 5 * time.Millisecond}
 		})
 		f := fleetOf(t, nil, e)
 		urgency := func(p int) func(map[string]any) {
@@ -348,7 +348,7 @@ func TestPriorityReachesTheEngine(t *testing.T) {
 		loader := f.status(1).Info.Engine.(engine.Loader)
 		for i, p := range []int{1, 9} {
 			go func() {
-				got := f.chat(fmt.Sprint("document", p), "?", both(urgency(p), func(q map[string]any) { q["max_tokens"], q["ignore_eos"] = 50, true }))
+				got := f.chat(fmt.Sprint("document", p), "?", both(urgency(p), func(q map[string]any) { q["max_tokens"], q["ignore_eos"] = 12, true }))
 				if !got.whole() {
 					t.Error(got)
 				}
