@@ -133,13 +133,21 @@ func (e *exam) open(kind string) (*detect.Engine, error) {
 	return detect.New(openaihttp.Config{URL: e.target.URL, APIKey: e.target.APIKey}, detect.Options{Kind: kind, Events: e.target.Events})
 }
 
+// notHTTP reports whether something else than an answer came. Its bytes, which the error
+// may quote, say nothing to a person. The second wording is for what came before the
+// request was sent.
+func notHTTP(err error) bool {
+	text := err.Error()
+	return strings.Contains(text, "malformed HTTP") || strings.Contains(text, "readLoopPeekFail")
+}
+
 // reach reports whether the engine answers.
 func (e *exam) reach(ctx context.Context) bool {
 	start := time.Now()
 	status, _, err := e.base.Get(ctx, "/v1/models")
 	latency := time.Since(start)
 	switch {
-	case err != nil && strings.Contains(err.Error(), "malformed HTTP"): // and the bytes that came
+	case err != nil && notHTTP(err):
 		e.fail(Reach, "correct the URL", nil, "no answer: get %s/v1/models: not HTTP", e.url)
 	case err != nil:
 		e.fail(Reach, "start the engine, or correct the URL", nil, "no answer: %v", err)
