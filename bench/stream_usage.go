@@ -80,7 +80,8 @@ func startQuiet(ctx context.Context, o options, addr string) (*process, error) {
 }
 
 // usageStreams are the events of the same answer. The last of each is sent at once with
-// the end of the stream.
+// the end of the stream: the chunk that finishes the answer is held back until the next
+// event shows whether that is the usage.
 type usageStreams struct {
 	asked  [][]byte // with the usage before the end
 	hidden [][]byte // those without it
@@ -106,16 +107,16 @@ func recordUsage(ctx context.Context, engine *replayer) (*usageStreams, error) {
 // with.
 func splitUsage(plain, asked [][]byte) (*usageStreams, error) {
 	n := len(asked)
-	if len(plain) != n-1 || n < 3 {
+	if len(plain) != n-1 || n < 4 {
 		return nil, fmt.Errorf("expected an event more with usage, got %d with and %d without", n, len(plain))
 	}
 	if !bytes.Contains(asked[n-2], []byte(`"usage":{`)) {
 		return nil, errors.New("expected the usage before the end of the stream")
 	}
 	return &usageStreams{
-		asked:  append(slices.Clone(asked[:n-2]), slices.Concat(asked[n-2], asked[n-1])),
-		hidden: append(slices.Clone(asked[:n-2]), asked[n-1]),
-		plain:  plain,
+		asked:  append(slices.Clone(asked[:n-3]), slices.Concat(asked[n-3:]...)),
+		hidden: append(slices.Clone(asked[:n-3]), slices.Concat(asked[n-3], asked[n-1])),
+		plain:  append(slices.Clone(plain[:n-3]), slices.Concat(plain[n-3:]...)),
 	}, nil
 }
 

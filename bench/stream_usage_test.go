@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -31,9 +32,9 @@ func TestSplitUsage(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &usageStreams{
-		asked:  [][]byte{asked[0], asked[1], []byte("data: {\"usage\":{\"prompt_tokens\":1}}\n\ndata: [DONE]\n\n")},
-		hidden: [][]byte{asked[0], asked[1], asked[3]},
-		plain:  plain,
+		asked:  [][]byte{asked[0], slices.Concat(asked[1:]...)},
+		hidden: [][]byte{asked[0], slices.Concat(asked[1], asked[3])},
+		plain:  [][]byte{plain[0], slices.Concat(plain[1:]...)},
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(usageStreams{})); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
