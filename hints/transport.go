@@ -1,0 +1,225 @@
+package hints
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"sync"
+
+	"github.com/stator-ai/stator/internal/openai"
+	"github.com/stator-ai/stator/trie"
+)
+
+// Transport is an [http.RoundTripper] that adds hints to the calls of models that pass
+// through it, and leaves everything else alone: other requests, and all answers. Make one
+// with [NewTransport]. It is safe for concurrent use.
+type Transport struct {
+	options
+	base      http.RoundTripper
+	prefixes  *counter
+	functions *counter
+	stats     counts
+
+	mu     sync.Mutex
+	warned map[string]bool // what was logged, so that it is logged once
+}
+
+// NewTransport returns a transport that sends requests through base, with hints;
+// [http.DefaultTransport] if base is nil.
+func NewTransport(base http.RoundTripper, opts ...Option) *Transport {
+	if base == nil {
+		base = http.DefaultTransport
+	}
+	t := &Transport{options: defaultOptions(), base: base, warned: map[string]bool{}}
+	for _, o := range opts {
+		o(&t.options)
+	}
+	t.prefixes, t.functions = newCounter(t.maxPrefixes), newCounter(t.maxPrefixes)
+	t.loadTrie()
+	t.logger.LogAttrs(context.Background(), slog.LevelInfo, "agent hints are on",
+		slog.String("polarity", string(t.polarity)),
+		slog.String("carrier", string(t.carrier)),
+		slog.String("cache_pin", string(t.pin)),
+		slog.Bool("predictions", t.lookup != nil))
+	return t
+}
+
+// CloseIdleConnections closes those of the transport below, if it has any.
+func (t *Transport) CloseIdleConnections() {
+	if c, ok := t.base.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}
+
+// RoundTrip sends the request, with hints if it is one that they are for. Under the closed
+// policy a hint that is out of bounds is an error, and nothing is sent.
+func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if !t.match(req) {
+		t.stats.untouched[Unmatched].Add(1)
+		return t.base.RoundTrip(req)
+	}
+	out, call, err := t.prepare(req)
+	if err != nil {
+		closeBody(req)
+		return nil, err
+	}
+	resp, err := t.base.RoundTrip(out)
+	call.answered(resp, err)
+	return resp, err
+}
+
+// prepare returns the request to send in place of req, which it does not change, and what
+// is to be recorded of the call, nil if nothing is. After an error nothing is to be sent.
+func (t *Transport) prepare(req *http.Request) (*http.Request, *recording, error) {
+	s := scopeOf(req.Context())
+	rec := s.recorder
+	if rec == nil {
+		rec = t.recorder
+	}
+	body, plain, why, err := t.take(req)
+	if err != nil {
+		return nil, nil, err
+	}
+	if why != hinted {
+		t.stats.untouched[why].Add(1)
+		return plain, rec.begin(s, "", nil), nil
+	}
+	o, err := openai.ParseObject(body)
+	if err != nil {
+		t.stats.untouched[NotJSON].Add(1)
+		return plain, rec.begin(s, "", nil), nil
+	}
+	v, err := t.hints(s, isRetry(req))
+	if err != nil {
+		return nil, nil, err
+	}
+	pieces, err := v.inject(&o, t.carrier, t.pinOf(&v))
+	if err != nil { // an nvext of absurd size
+		t.stats.untouched[NotJSON].Add(1)
+		return plain, rec.begin(s, v.prefix, &o), nil
+	}
+	t.stats.hinted.Add(1)
+	if plain == req {
+		closeBody(req) // a copy is sent
+	}
+	return withBody(req, pieces), rec.begin(s, v.prefix, &o), nil
+}
+
+// hints works out what to say of a call and counts it. With again it was sent before.
+func (t *Transport) hints(s *scope, again bool) (values, error) {
+	prefix := shortID(s.prefixID())
+	at := t.count(s, prefix, again)
+	v := t.expect(s, at, t.find(s.path, at.function))
+	v.prefix = prefix
+	if err := t.settle(&v); err != nil {
+		t.uncount(s, prefix, at, again)
+		return values{}, err
+	}
+	return v, nil
+}
+
+// pinOf returns what to ask of the cache for a call.
+func (t *Transport) pinOf(v *values) CachePin {
+	if v.last || t.mode == FirstOnly && v.at.prefix != 1 {
+		return NoPin
+	}
+	return t.pin
+}
+
+// functionKey names what the calls of a function are counted by: the invocation, the run
+// outside of any function, the prefix outside of any run.
+func (s *scope) functionKey(prefix string) string {
+	switch {
+	case s.function != "":
+		return s.function
+	case s.run != "":
+		return s.run
+	}
+	return prefix
+}
+
+// count counts a call in and returns its place.
+func (t *Transport) count(s *scope, prefix string, again bool) place {
+	if a := s.attempts; a != nil {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.made {
+			t.stats.retried.Add(1)
+			return a.at
+		}
+		defer func() { a.made = true }()
+		a.at = t.countAnew(s, prefix, again)
+		return a.at
+	}
+	return t.countAnew(s, prefix, again)
+}
+
+func (t *Transport) countAnew(s *scope, prefix string, again bool) place {
+	if again {
+		t.stats.retried.Add(1)
+	}
+	at := place{prefix: t.prefixes.next(prefix, again)}
+	if at.function = at.prefix; t.compat == "" && t.lookup != nil {
+		at.function = t.functions.next(s.functionKey(prefix), again)
+	}
+	return at
+}
+
+// uncount takes a call back that is not sent.
+func (t *Transport) uncount(s *scope, prefix string, at place, again bool) {
+	if again {
+		return
+	}
+	if a := s.attempts; a != nil {
+		a.mu.Lock()
+		a.made = false
+		a.mu.Unlock()
+	}
+	t.prefixes.undo(prefix, at.prefix)
+	if t.compat == "" && t.lookup != nil {
+		t.functions.undo(s.functionKey(prefix), at.function)
+	}
+}
+
+// find returns the prediction for a call, nil if there is none. A lookup that panics has
+// none.
+func (t *Transport) find(path []string, call int) (p *trie.Prediction) {
+	if t.lookup == nil {
+		return nil
+	}
+	defer func() {
+		if e := recover(); e != nil {
+			p = nil
+			t.stats.lookupFailed.Add(1)
+			t.warnOnce("lookup", "the lookup of a prediction failed", slog.Any("error", e))
+		}
+	}()
+	p, ok := t.lookup.Find(path, call)
+	if !ok || p == nil {
+		t.stats.unpredicted.Add(1)
+		return nil
+	}
+	t.stats.predicted.Add(1)
+	return p
+}
+
+// headerRetryCount is set by the SDKs of OpenAI and Anthropic, to 0 for a first attempt.
+const headerRetryCount = "X-Stainless-Retry-Count"
+
+// isRetry reports whether a request was sent before: by an SDK that says so, or to where
+// it was redirected from.
+func isRetry(req *http.Request) bool {
+	n := req.Header.Get(headerRetryCount)
+	return n != "" && n != "0" || req.Response != nil
+}
+
+// warnOnce logs something the first time.
+func (t *Transport) warnOnce(key, text string, attrs ...slog.Attr) {
+	t.mu.Lock()
+	said := t.warned[key]
+	t.warned[key] = true
+	t.mu.Unlock()
+	if !said {
+		t.logger.LogAttrs(context.Background(), slog.LevelWarn, text, attrs...)
+	}
+}
