@@ -3,6 +3,7 @@ package hints
 import (
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/stator-ai/stator/nvext"
 	"github.com/stator-ai/stator/trie"
@@ -62,18 +63,42 @@ func (t *Transport) expect(s *scope, at place, p *trie.Prediction) values {
 	return v
 }
 
-// predict takes a prediction over. Each of its parts counts for itself: one that was
-// measured and one that says something.
+// predict takes a prediction over.
 func (t *Transport) predict(v *values, p *trie.Prediction) {
-	if n, ok := t.rounded(p.RemainingCalls.Mean); ok && (n > 0 || p.RemainingCalls.SampleCount > 0) {
-		v.remaining(n)
+	e, absurd := foresee(p)
+	t.stats.absurd.Add(uint64(absurd))
+	if e.osl > 0 {
+		v.osl = e.osl
 	}
-	if n, ok := t.rounded(p.OutputTokens.P90); ok && n > 0 {
-		v.osl = n
+	if e.iat > 0 {
+		v.iat = int(e.iat / time.Millisecond)
 	}
-	if n, ok := t.rounded(p.InterArrivalMS.Mean); ok && (n > 0 || p.InterArrivalMS.SampleCount > 0) {
-		v.iat = max(n, 1)
+	if e.hasRemaining {
+		v.remaining(e.remaining)
 	}
+}
+
+// foresee returns what a prediction says in whole numbers, and how many of its parts are
+// none that one could send. Each part counts for itself: if it was measured, and if it says
+// something.
+func foresee(p *trie.Prediction) (e expectation, absurd int) {
+	whole := func(f float64) int {
+		if !(f >= 0 && f <= math.MaxInt32) {
+			absurd++
+			return -1
+		}
+		return int(math.Round(f))
+	}
+	if n := whole(p.RemainingCalls.Mean); n > 0 || n == 0 && p.RemainingCalls.SampleCount > 0 {
+		e.remaining, e.hasRemaining = n, true
+	}
+	if n := whole(p.OutputTokens.P90); n > 0 {
+		e.osl = n
+	}
+	if n := whole(p.InterArrivalMS.Mean); n > 0 || n == 0 && p.InterArrivalMS.SampleCount > 0 {
+		e.iat = time.Duration(max(n, 1)) * time.Millisecond
+	}
+	return e, absurd
 }
 
 // remaining makes of the calls that follow the number of all with the prefix. After the
@@ -86,14 +111,28 @@ func (v *values) remaining(n int) {
 	v.total, v.last = v.at.prefix+min(n, maxCount), false
 }
 
-// rounded returns a prediction as a number of calls, tokens or milliseconds; false if it
-// is none.
-func (t *Transport) rounded(f float64) (int, bool) {
-	if !(f >= 0 && f <= math.MaxInt32) {
-		t.stats.absurd.Add(1)
-		return 0, false
+// Predicted returns the hints that a [Transport] takes from a prediction for the call-th
+// call with a prefix, from 1. What the prediction says nothing of is nil: static values
+// stand there.
+func Predicted(p *trie.Prediction, call int) *nvext.AgentHints {
+	h := &nvext.AgentHints{}
+	if level := p.LatencySensitivity; level != nil {
+		n := min(max(*level, 0), maxCount)
+		h.LatencySensitivity, h.Priority = new(float64(n)), new(int32(n))
 	}
-	return int(math.Round(f)), true
+	e, _ := foresee(p)
+	if e.osl > 0 {
+		h.OSL = new(uint32(e.osl))
+	}
+	if e.hasRemaining {
+		v := values{at: place{prefix: max(call, 1)}}
+		v.remaining(e.remaining)
+		h.TotalRequests = new(uint64(v.total))
+	}
+	if e.iat > 0 {
+		h.IATMS = new(uint64(e.iat / time.Millisecond))
+	}
+	return h
 }
 
 // predictAsNAT takes a prediction over as NeMo Agent Toolkit does: the remaining calls

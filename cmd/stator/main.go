@@ -57,7 +57,7 @@ and decides which engine runs which request.`,
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
 		return &usageError{err: err, hint: true}
 	})
-	root.AddCommand(serveCommand(), simCommand(), indexCommand(), configCommand(), traceCommand(), tokenizeCommand(), doctorCommand(), versionCommand(), manCommand())
+	root.AddCommand(serveCommand(), simCommand(), indexCommand(), configCommand(), traceCommand(), trieCommand(), tokenizeCommand(), doctorCommand(), versionCommand(), manCommand())
 	return root
 }
 
@@ -73,12 +73,28 @@ func group(cmd *cobra.Command) *cobra.Command {
 		if cmd.SuggestionsMinimumDistance <= 0 {
 			cmd.SuggestionsMinimumDistance = 2
 		}
-		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		if near := closest(args[0], cmd.SuggestionsFor(args[0])); len(near) > 0 {
 			msg += fmt.Sprintf("; did you mean %s?", strings.Join(near, " or "))
 		}
 		return &usageError{err: errors.New(msg), hint: true}
 	}
 	return cmd
+}
+
+// closest returns those of the names that are most like what was typed.
+func closest(typed string, names []string) []string {
+	best := -1
+	var out []string
+	for _, name := range names {
+		d := editDistance(typed, name)
+		if best < 0 || d < best {
+			best, out = d, nil
+		}
+		if d == best {
+			out = append(out, name)
+		}
+	}
+	return out
 }
 
 // atMost returns an argument check that is a usage error beyond n.

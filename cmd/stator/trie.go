@@ -1,0 +1,110 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/stator-ai/stator/trie"
+)
+
+func trieCommand() *cobra.Command {
+	cmd := group(&cobra.Command{
+		Use:   "trie",
+		Short: "Build and look into prediction tries of agents",
+		Long: `Build and look into prediction tries. A trie tells an agent, from where in its
+workflow it calls a model, how many calls are still to come, how soon the next one,
+and how long the answer will be. It is built from the traces of past runs; package
+hints and stator hints send what it says along with each call.
+
+The files are those of NeMo Agent Toolkit: prediction_trie.json.`,
+	})
+	cmd.AddCommand(trieBuildCommand(), trieShowCommand(), trieLookupCommand())
+	return cmd
+}
+
+// loadTrie reads a trie from a file, or from stdin for -. Errors name it.
+func loadTrie(stdin io.Reader, name string) (*trie.Trie, error) {
+	if name != "-" {
+		return trie.Load(name)
+	}
+	data, err := io.ReadAll(stdin)
+	if err != nil {
+		return nil, err
+	}
+	t, err := trie.Parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("standard input: %w", err)
+	}
+	return t, nil
+}
+
+// oneFile is the argument check of a command that takes one file.
+func oneFile(_ *cobra.Command, args []string) error {
+	switch len(args) {
+	case 0:
+		return &usageError{err: errors.New("expected a file"), hint: true}
+	case 1:
+		return nil
+	default:
+		return &usageError{err: fmt.Errorf("unexpected argument %q", args[1]), hint: true}
+	}
+}
+
+// predictionJSON is a prediction by the names that it has in files.
+type predictionJSON struct {
+	RemainingCalls     metricsJSON `json:"remaining_calls"`
+	InterArrivalMS     metricsJSON `json:"interarrival_ms"`
+	OutputTokens       metricsJSON `json:"output_tokens"`
+	LatencySensitivity *int        `json:"latency_sensitivity"`
+}
+
+type metricsJSON struct {
+	SampleCount int     `json:"sample_count"`
+	Mean        float64 `json:"mean"`
+	P50         float64 `json:"p50"`
+	P90         float64 `json:"p90"`
+	P95         float64 `json:"p95"`
+}
+
+func toJSON(p *trie.Prediction) *predictionJSON {
+	if p == nil {
+		return nil
+	}
+	return &predictionJSON{
+		RemainingCalls:     metricsJSON(p.RemainingCalls),
+		InterArrivalMS:     metricsJSON(p.InterArrivalMS),
+		OutputTokens:       metricsJSON(p.OutputTokens),
+		LatencySensitivity: p.LatencySensitivity,
+	}
+}
+
+// visible makes a name from a file safe to print.
+func visible(name string) string { return string(appendVisible(nil, []byte(name), "")) }
+
+// rounded returns a number with as many digits as one can take in: two after the point
+// below 10, one below 1000.
+func rounded(f float64) string {
+	digits := 0
+	switch {
+	case f < 10:
+		digits = 2
+	case f < 1000:
+		digits = 1
+	default:
+		return strconv.FormatFloat(f, 'f', 0, 64)
+	}
+	return strings.TrimSuffix(strings.TrimRight(strconv.FormatFloat(f, 'f', digits, 64), "0"), ".")
+}
+
+// counted returns a number of things, as "1 run" or "2 runs".
+func counted(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return strconv.Itoa(n) + " " + thing
+}
