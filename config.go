@@ -46,6 +46,8 @@ type Config struct {
 	AskUsage bool `koanf:"ask_usage"`
 	// NvExt says what becomes of the nvext extension of requests.
 	NvExt NvExtConfig `koanf:"nvext"`
+	// Learn has the server infer hints that clients do not give. Off by default.
+	Learn LearnConfig `koanf:"learn"`
 	// Log says what is logged.
 	Log LogConfig `koanf:"log"`
 	// Tracing exports spans. Off by default.
@@ -345,6 +347,28 @@ type NvExtConfig struct {
 	Forward bool `koanf:"forward"`
 }
 
+// LearnConfig says whether the server learns what to expect of requests: how long answers
+// are, when the next call of a conversation comes and how many follow. It goes by the calls
+// before, of the same conversation or of others that began with the same instructions and
+// tools, and never by those of another tenant. What a client hints goes before what is
+// inferred. Explanations, the request trace and the metrics say what was inferred.
+type LearnConfig struct {
+	// Enabled turns it on. Default false.
+	Enabled bool `koanf:"enabled"`
+	// Idle is how long after its last call a conversation counts as over. Default 10m.
+	Idle time.Duration `koanf:"idle"`
+	// MaxConversations is how many conversations are remembered at a time, up to 2^20,
+	// about half a kilobyte each. Default 65536.
+	MaxConversations int `koanf:"max_conversations"`
+	// MaxFamilies is how many different beginnings of conversations are remembered, up to
+	// 2^20. One takes half a kilobyte and, for conversations of many calls, up to 20.
+	// Default 4096.
+	MaxFamilies int `koanf:"max_families"`
+	// MinSamples is how many observations it takes before others' conversations are gone
+	// by, 1 to 32. Default 5.
+	MinSamples int `koanf:"min_samples"`
+}
+
 // LogConfig says what is logged. Level and Format are for the stator command,
 // which logs to standard error; a program that embeds the server brings its own
 // logger with [WithLogger].
@@ -475,6 +499,7 @@ func DefaultConfig() Config {
 		},
 		Errors:   ErrorsConfig{Format: "openai"},
 		AskUsage: true,
+		Learn:    LearnConfig{Idle: 10 * time.Minute, MaxConversations: 65536, MaxFamilies: 4096, MinSamples: 5},
 		Log:      LogConfig{Level: "info", Format: "text"},
 		Tracing:  TracingConfig{Sample: 1},
 		Trace:    TraceConfig{MaxBytes: 1 << 30, MaxFiles: 8},

@@ -349,6 +349,13 @@ func TestValidate(t *testing.T) {
 			{"trace.max_bytes", "expected at least 0, got -1"},
 			{"trace.max_files", "expected at least 0, got -1"},
 		}},
+		{"learning", func(c *Config) { c.Learn = LearnConfig{true, time.Second, 1, 1 << 20, 32} }, nil},
+		{"learning nothing", func(c *Config) { c.Learn = LearnConfig{MaxConversations: 1<<20 + 1, MinSamples: 33} }, []Problem{
+			{"learn.idle", "expected more than 0, got 0s"},
+			{"learn.max_conversations", "expected a number from 1 to 1048576, got 1048577"},
+			{"learn.max_families", "expected a number from 1 to 1048576, got 0"},
+			{"learn.min_samples", "expected a number from 1 to 32, got 33"},
+		}},
 		{"drain at once", func(c *Config) { c.Drain.Timeout = 0 }, nil},
 		{"drain in the past", func(c *Config) { c.Drain.Timeout = -time.Second },
 			[]Problem{{"drain.timeout", "expected at least 0s, got -1s"}}},

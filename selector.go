@@ -25,7 +25,7 @@ type Decision struct {
 	PromptTokens int
 	BlockSize    int
 	// ExpectedOutput is how many tokens the answer is expected to have, as the request
-	// hints; 0 if it does not.
+	// hints or the server inferred; 0 if nobody knows.
 	ExpectedOutput int
 	// Candidates could each have the request. They are sorted by worker and rank; there
 	// is at least one.

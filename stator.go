@@ -26,6 +26,7 @@ import (
 	"github.com/stator-ai/stator/internal/frontend"
 	"github.com/stator-ai/stator/internal/kv"
 	"github.com/stator-ai/stator/internal/kvlink"
+	"github.com/stator-ai/stator/internal/learn"
 	"github.com/stator-ai/stator/internal/metrics"
 	"github.com/stator-ai/stator/internal/openai"
 	"github.com/stator-ai/stator/internal/router"
@@ -145,6 +146,11 @@ func New(cfg Config, opts ...Option) (*Server, error) {
 		Version:        o.version,
 	}
 	front.Engines = s.engines
+	if l := cfg.Learn; l.Enabled {
+		front.Learner = learn.New(learn.Config{
+			Idle: l.Idle, MaxConversations: l.MaxConversations, MaxFamilies: l.MaxFamilies, MinSamples: l.MinSamples,
+		})
+	}
 	if cfg.Discovery.Register {
 		front.Registry = &s.fleet
 	}

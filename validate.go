@@ -14,6 +14,7 @@ import (
 	"github.com/stator-ai/stator/internal/engine"
 	"github.com/stator-ai/stator/internal/engine/openaihttp"
 	"github.com/stator-ai/stator/internal/kv"
+	"github.com/stator-ai/stator/internal/learn"
 )
 
 // ConfigError lists everything that is wrong with a configuration.
@@ -57,6 +58,7 @@ func (c *Config) Validate() error {
 	v.limits(&c.Limits)
 	v.keys(c.Keys)
 	v.oneOf("errors.format", c.Errors.Format, "openai", "dynamo")
+	v.learn(&c.Learn)
 	v.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	v.oneOf("log.format", c.Log.Format, "text", "json")
 	v.tracing(&c.Tracing)
@@ -297,6 +299,13 @@ func (v *validator) baseURL(key, got, example string) {
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
 		v.add(key, "expected a URL such as %s", example)
 	}
+}
+
+func (v *validator) learn(l *LearnConfig) {
+	v.positive("learn.idle", l.Idle)
+	v.intBetween("learn.max_conversations", l.MaxConversations, 1, 1<<20)
+	v.intBetween("learn.max_families", l.MaxFamilies, 1, 1<<20)
+	v.intBetween("learn.min_samples", l.MinSamples, 1, learn.MaxSamples)
 }
 
 func (v *validator) tracing(t *TracingConfig) {

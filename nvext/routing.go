@@ -48,6 +48,8 @@ type Routing struct {
 	// PolicyClass is the class in which the request waited, empty where there is no
 	// queue.
 	PolicyClass string `json:"policy_class,omitzero"`
+	// Expected is what was expected of the request; nil where nothing was.
+	Expected *Expected `json:"expected,omitzero"`
 	// PromptTokens is the length of the prompt as the decision took it, and BlockSize
 	// the number of tokens in a KV block.
 	PromptTokens int `json:"prompt_tokens,omitzero"`
@@ -70,6 +72,47 @@ type Routing struct {
 	// CacheVerdict is what the two say about each other, once the engine has answered.
 	CacheVerdict Verdict `json:"cache_verdict,omitzero"`
 }
+
+// Expected is what a request and those after it are expected to come to: what the client
+// hints, and what the server inferred where the client says nothing.
+type Expected struct {
+	// OSL is the length of the answer in tokens, no more than the client would take.
+	OSL *uint32 `json:"osl,omitzero"`
+	// RemainingCalls is how many calls of the conversation follow this one. What a client
+	// hints is how many there are in all, so that this is known only to a server that
+	// learns, and counts.
+	RemainingCalls *uint64 `json:"remaining_calls,omitzero"`
+	// IATMS is the time to the next call in milliseconds.
+	IATMS *uint64 `json:"iat_ms,omitzero"`
+	// Inferred names those of the members above that the server inferred; the others are
+	// the client's.
+	Inferred []Inferred `json:"inferred,omitzero"`
+	// Source is what they were inferred from, and Samples how many observations there were.
+	// Remaining calls are always inferred from the family; where the answer's length or the
+	// time to the next call is the session's, the two are about those.
+	Source  Source `json:"source,omitzero"`
+	Samples int    `json:"samples,omitzero"`
+}
+
+// Inferred names a member of [Expected] that the server inferred.
+type Inferred string
+
+// The members that can be inferred.
+const (
+	InferredOSL            Inferred = "osl"
+	InferredRemainingCalls Inferred = "remaining_calls"
+	InferredIAT            Inferred = "iat_ms"
+)
+
+// Source is what something was inferred from.
+type Source string
+
+const (
+	// SourceSession: earlier calls of the same conversation.
+	SourceSession Source = "session"
+	// SourceFamily: other conversations that began alike.
+	SourceFamily Source = "family"
+)
 
 // Verdict compares what the engine found in its cache with what was predicted.
 type Verdict string

@@ -25,11 +25,15 @@ func sampleRouting() *Routing {
 			chosen,
 			{WorkerID: 12, State: StateOverloaded, Inflight: 40, Score: Float(math.NaN())},
 		},
-		Considered:            17,
-		Tied:                  2,
-		Seed:                  new(uint64(math.MaxUint64)),
-		Attempt:               1,
-		QueueWaitMS:           1.25,
+		Considered:  17,
+		Tied:        2,
+		Seed:        new(uint64(math.MaxUint64)),
+		Attempt:     1,
+		QueueWaitMS: 1.25,
+		Expected: &Expected{
+			OSL: new(uint32(256)), RemainingCalls: new(uint64(3)), IATMS: new(uint64(250)),
+			Inferred: []Inferred{InferredRemainingCalls, InferredIAT}, Source: SourceSession, Samples: 4,
+		},
 		OverlapBlocks:         48,
 		TotalBlocks:           128,
 		PredictedCachedTokens: new(768),
@@ -109,6 +113,17 @@ const routingGolden = `{
   "seed": "18446744073709551615",
   "attempt": 1,
   "queue_wait_ms": 1.25,
+  "expected": {
+    "osl": 256,
+    "remaining_calls": 3,
+    "iat_ms": 250,
+    "inferred": [
+      "remaining_calls",
+      "iat_ms"
+    ],
+    "source": "session",
+    "samples": 4
+  },
   "overlap_blocks": 48,
   "total_blocks": 128,
   "predicted_cached_tokens": 768

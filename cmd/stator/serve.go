@@ -79,6 +79,7 @@ The first SIGINT or SIGTERM lets running requests end, the second does not.`,
 	s.add("engine-idle-timeout", "limits.engine_idle_timeout", "`TIME` an engine may send nothing; 0 for ever")
 	s.add("error-format", "errors.format", "`FORMAT` of error bodies: openai or dynamo").choices(cmd, "openai", "dynamo")
 	s.add("strict", "strict", "check every field of requests, refuse unknown ones")
+	s.add("learn-hints", "learn.enabled", "infer hints that clients do not give from the calls before")
 	s.add("log-level", "log.level", "`LEVEL`: debug, info, warn or error").choices(cmd, "debug", "info", "warn", "error")
 	s.add("log-format", "log.format", "`FORMAT`: text or json").choices(cmd, "text", "json")
 	s.add("log-requests", "log.requests", "log a line per finished request")

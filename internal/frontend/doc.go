@@ -5,7 +5,8 @@
 // it (prompt.go), tell the router what it must know (place.go), place, open, relay,
 // account. tokens.go knows where the tokens of a model come from, encode.go gets
 // them. relay.go copies a stream, unary.go a whole answer; both watch only for what
-// must be known: first token, finish, usage, errors. usage.go hides from a stream the usage
+// must be known: first token, finish, usage, errors. learn.go adds to what clients expect of
+// their requests what can be inferred, if that is wanted. usage.go hides from a stream the usage
 // that only we asked for. errors.go turns what went wrong
 // into what the client is told. row.go notes along the way what goes into the request
 // trace, if there is one. Whatever happens, call.close releases what a request holds, and

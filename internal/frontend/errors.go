@@ -323,6 +323,7 @@ func (c *call) finish(err error) {
 		}
 	}
 	c.record(kind, e)
+	c.learned(time.Now(), outcomeOf(kind))
 	c.endRow(err)
 	c.logLine(status, err)
 }

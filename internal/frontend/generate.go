@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/stator-ai/stator/internal/engine"
+	"github.com/stator-ai/stator/internal/learn"
 	"github.com/stator-ai/stator/internal/metrics"
 	"github.com/stator-ai/stator/internal/openai"
 	"github.com/stator-ai/stator/internal/router"
@@ -55,12 +56,15 @@ type call struct {
 	placed    router.Placement // the first one, so that placing does not allocate
 	failed    *retryError      // of the attempt before, if there was one
 
+	lesson    learn.Call // nothing unless the server learns
+	inferred  inferredOSL
 	row       *row             // nil without a trace
 	rec       *metrics.Request // nil until the model is known
 	sent      time.Time        // when the engine was asked last
 	first     time.Time        // when the first token came
 	last      time.Time        // when the latest tokens came
 	tokens    int              // generated so far
+	counted   bool             // these were counted, by us or by the engine
 	status    int              // of the answer; 0 until its header is written
 	committed bool             // the answer's header is written
 	working   bool             // an engine was asked and has not come to its end
@@ -276,6 +280,7 @@ func (c *call) close() {
 	if c.placement != nil {
 		c.placement.Done(router.Cancelled)
 	}
+	c.lesson.End(time.Now(), 0, learn.Failed) // unless it ended before
 	c.free(c.held)
 	if c.rec != nil {
 		c.rec.End(time.Now(), metrics.ErrInternal) // unless it ended before

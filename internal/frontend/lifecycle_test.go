@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stator-ai/stator/internal/engine"
+	"github.com/stator-ai/stator/internal/learn"
 	"github.com/stator-ai/stator/internal/router"
 	"github.com/stator-ai/stator/internal/sched"
 	"github.com/stator-ai/stator/internal/simserver"
@@ -85,7 +86,7 @@ func (p panicky) Open(ctx context.Context, t engine.Target, r *engine.Request) (
 
 // TestLifecycle lets many clients come and go in every way while engines fail in
 // every way, and then nothing may be left: no slot, no byte of budget, no
-// request in flight, and no goroutine, which is what the bubble checks at its
+// request in flight, no call that the learner waits for, and no goroutine, which is what the bubble checks at its
 // end; connections are goroutines here.
 func TestLifecycle(t *testing.T) {
 	for seed := range uint64(*lifecycleSeeds) {
@@ -98,7 +99,7 @@ func TestLifecycle(t *testing.T) {
 func lifecycle(t *testing.T, seed uint64) {
 	ch := &chaos{rng: rand.New(rand.NewPCG(seed, 99))}
 	limits := Limits{EngineIdle: 5 * time.Second, Write: 2 * time.Second, BodyTimeout: 3 * time.Second, Budget: 200 << 10}
-	front, rows := Config{Limits: limits}, new(rowLog)
+	front, rows := Config{Limits: limits, Learner: learn.New(learn.Config{MinSamples: 1})}, new(rowLog)
 	if seed%2 == 0 {
 		front.Trace, front.TraceText = rows, true
 	}
@@ -146,6 +147,9 @@ func lifecycle(t *testing.T, seed uint64) {
 	}
 	if n := rg.body.Load(); n != 0 {
 		t.Errorf("%d bytes of the body budget still held", n)
+	}
+	if s := front.Learner.Stats(); s.Running != 0 || s.Families == 0 {
+		t.Errorf("the learner is left with %+v", s)
 	}
 	if front.Trace != nil {
 		checkRows(t, rg, rows.all())

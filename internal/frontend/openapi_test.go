@@ -410,6 +410,12 @@ func fill(v reflect.Value) {
 	case *nvext.Verdict:
 		*x = nvext.VerdictAgreed
 		return
+	case *nvext.Inferred:
+		*x = nvext.InferredOSL
+		return
+	case *nvext.Source:
+		*x = nvext.SourceFamily
+		return
 	case *nvext.State:
 		*x = nvext.StateEligible
 		return

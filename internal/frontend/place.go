@@ -37,6 +37,7 @@ func (c *call) describe() {
 	if c.ext != nil {
 		c.describeExt()
 	}
+	c.expect()
 	c.describeRow()
 }
 

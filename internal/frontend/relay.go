@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stator-ai/stator/internal/engine"
+	"github.com/stator-ai/stator/internal/learn"
 	"github.com/stator-ai/stator/internal/metrics"
 	"github.com/stator-ai/stator/internal/openai"
 	"github.com/stator-ai/stator/internal/router"
@@ -141,7 +142,7 @@ func (st *stream) begin(resp *engine.Response, ev *openai.Event) error {
 	}
 	notes := st.annotations()
 	st.releaseBody(resp)
-	st.row.began()
+	st.counted = true
 	st.committed, st.status = true, http.StatusOK
 	st.copyHeader(resp.Header)
 	h := st.w.Header()
@@ -173,6 +174,9 @@ func (st *stream) relay(now time.Time, ev *openai.Event) error {
 			if err := st.writeExtra(); err != nil {
 				return err
 			}
+		}
+		if !st.failed {
+			st.learned(now, learn.Completed)
 		}
 	case ev.Data[0] != '{':
 		if err := st.release(nil); err != nil {
@@ -247,6 +251,7 @@ func (c *call) correct(u *openai.Usage) {
 	if !c.usable(u) {
 		return
 	}
+	c.counted = true
 	c.row.usage(u)
 	c.promptTokens, c.engineTokens = int(u.Prompt), int(u.Prompt)
 	c.rec.Prompt(c.promptTokens)
@@ -287,6 +292,9 @@ func (st *stream) end(err error) error {
 		return st.readError(err)
 	}
 	if err == io.EOF && (st.finished >= st.want || st.failed) {
+		if !st.failed {
+			st.learned(time.Now(), learn.Completed)
+		}
 		if err := st.say(openai.Done); err != nil {
 			return st.gone(err)
 		}

@@ -31,9 +31,8 @@ type RowWriter interface {
 // become known and handed over before the request counts as gone.
 type row struct {
 	trace.Row
-	held    int64 // bytes of the body budget that its text takes
-	counted bool  // the answer's tokens were counted, by us or by the engine
-	late    *latePrompt
+	held int64 // bytes of the body budget that its text takes
+	late *latePrompt
 }
 
 // Why an attempt failed.
@@ -104,6 +103,7 @@ func (c *call) describeRow() {
 		r.Adapter = c.model.ID
 	}
 	r.Salted = c.wishes.Salt != ""
+	r.Inferred = trace.InferredOf(c.placing.Expected)
 	if c.cfg.TraceText {
 		c.textRow()
 	}
@@ -307,19 +307,11 @@ func (r *row) failed(why string, status int) {
 	}
 }
 
-// began notes that tokens are counted as they come.
-func (r *row) began() {
-	if r != nil {
-		r.counted = true
-	}
-}
-
 // usage notes what the engine counted.
 func (r *row) usage(u *openai.Usage) {
 	if r == nil {
 		return
 	}
-	r.counted = true
 	r.EngineInputTokens = count(u.Prompt)
 	if u.HasCached && u.Cached <= u.Prompt {
 		r.CachedTokens = count(u.Cached)
@@ -419,7 +411,7 @@ func (c *call) closeRow() {
 			r.AvgITLMS = trace.MS(c.last.Sub(c.first) / time.Duration(c.tokens-1))
 		}
 	}
-	if r.counted {
+	if c.counted {
 		n := c.tokens // the row must not keep the call
 		r.OutputTokens = &n
 	}

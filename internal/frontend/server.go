@@ -15,6 +15,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/stator-ai/stator/internal/learn"
 	"github.com/stator-ai/stator/internal/metrics"
 	"github.com/stator-ai/stator/internal/openai"
 	"github.com/stator-ai/stator/internal/router"
@@ -44,6 +45,9 @@ type Config struct {
 	// NoUsage does not ask engines for the usage of streams whose clients did not ask,
 	// for engines that refuse to be asked.
 	NoUsage bool
+	// Learner infers what clients do not say of their requests; nil means that nobody
+	// does.
+	Learner *learn.Learner
 	// Engines describes all workers for GET /v1/engines; nil means that there is no
 	// such route.
 	Engines func() []EngineStatus

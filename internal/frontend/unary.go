@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stator-ai/stator/internal/engine"
+	"github.com/stator-ai/stator/internal/learn"
 	"github.com/stator-ai/stator/internal/openai"
 	"github.com/stator-ai/stator/internal/router"
 )
@@ -42,6 +43,7 @@ func (c *call) relayUnary(resp *engine.Response) error {
 		if c.wantsExt() {
 			body = addExt(body, c.response(now))
 		}
+		c.learned(now, learn.Completed)
 	}
 	c.copyHeader(resp.Header)
 	c.releaseBody(resp)
@@ -105,7 +107,7 @@ func (p *patient) Read(b []byte) (int, error) {
 func (c *call) accountWhole(info *openai.ChunkInfo) {
 	c.tokens = info.Tokens()
 	if info.TokenIDs >= 0 {
-		c.row.began()
+		c.counted = true
 	}
 	if c.usable(info.Usage) {
 		c.tokens = int(info.Usage.Completion)

@@ -42,6 +42,13 @@ func scenario() *Set {
 	m.Tokens(96, 12)
 	m.TokensSkipped(SkipTemplate)
 	m.TokensSkipped("unheard of")
+	m.HintInferred(InferredOSL, InferredFromFamily)
+	m.HintInferred(InferredRemainingCalls, InferredFromFamily)
+	m.HintInferred(InferredIAT, InferredFromSession)
+	m.HintInferred("unheard of", "unheard of")
+	m.InferredOSL(InferredFromFamily, 240, 200)
+	m.InferredOSL(InferredFromSession, 20, 200)
+	m.InferredOSL(InferredFromSession, 20, 0) // which nothing is a multiple of
 	s.SetTokenizerCacheBytes(4096)
 	s.Stage(StagePreprocess, 900*time.Microsecond)
 	r.Ready(at(0.001))
@@ -256,6 +263,7 @@ func TestFamilies(t *testing.T) {
 		"stator_feed_restarts_total COUNTER dp_rank model worker_id",
 		"stator_feed_stale_total COUNTER dp_rank model worker_id",
 		"stator_hints_ignored_total COUNTER field",
+		"stator_hints_inferred_total COUNTER field model source",
 		"stator_index_blocks GAUGE model",
 		"stator_index_bytes GAUGE model",
 		"stator_index_expired_total COUNTER model",
@@ -263,6 +271,7 @@ func TestFamilies(t *testing.T) {
 		"stator_index_orphans GAUGE model",
 		"stator_index_pruned_total COUNTER model",
 		"stator_index_ranks GAUGE model",
+		"stator_inferred_osl_ratio HISTOGRAM model source",
 		"stator_inflight_body_bytes GAUGE",
 		"stator_inhibitions_total COUNTER worker_id",
 		"stator_kv_events_skipped_total COUNTER model reason",

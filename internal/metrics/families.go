@@ -25,7 +25,9 @@ var (
 	tokenizeBuckets    = []float64{0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1}
 	templateBuckets    = []float64{0.00001, 0.00005, 0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05}
 	tokenizerMSBuckets = []float64{0.5, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512}
-	queueWaitBuckets   = []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300}
+	// inferredRatioBuckets are fine around 1, where a prediction comes true.
+	inferredRatioBuckets = []float64{0.1, 0.25, 0.5, 0.75, 0.9, 1, 1.1, 1.25, 1.5, 2, 3, 5, 10, 25, 100}
+	queueWaitBuckets     = []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300}
 )
 
 // hitRateBuckets are 0, 0.05, … 1. Dividing gives the float nearest to each
@@ -110,6 +112,8 @@ type families struct {
 	inhibitions       *prometheus.CounterVec
 	trips             *prometheus.CounterVec
 	hintsIgnored      *prometheus.CounterVec
+	hintsInferred     *prometheus.CounterVec
+	inferredOSLRatio  *prometheus.HistogramVec
 	shed              *prometheus.CounterVec
 	inflightBodyBytes prometheus.Gauge
 	engineErrors      *prometheus.CounterVec
@@ -262,6 +266,8 @@ func newFamilies(reg *prometheus.Registry, o Options) *families {
 		trips:             r.counters(ownPrefix+"circuit_trips_total", "Times a worker was set aside because its requests kept failing although it said that it was well.", "worker_id"),
 		inhibitions:       r.counters(ownPrefix+"inhibitions_total", "Times a worker was set aside after failures.", "worker_id"),
 		hintsIgnored:      r.counters(ownPrefix+"hints_ignored_total", "Hint values that were not usable and had no effect.", "field"),
+		hintsInferred:     r.counters(ownPrefix+"hints_inferred_total", "What requests did not say about themselves and was inferred, by what from.", "model", "field", "source"),
+		inferredOSLRatio:  r.histograms(ownPrefix+"inferred_osl_ratio", "Inferred over actual number of generated tokens, of answers that came to their end.", inferredRatioBuckets, nil, "model", "source"),
 		shed:              r.counters(ownPrefix+"shed_total", "Requests turned away to protect the fleet or this process.", "model", "reason"),
 		inflightBodyBytes: r.gauge(ownPrefix+"inflight_body_bytes", "Bytes of request bodies held in memory."),
 		engineErrors:      r.counters(ownPrefix+"engine_errors_total", "Failures of engines while serving a request, retried or not.", "model", "kind"),

@@ -257,6 +257,29 @@ var verdicts = [...]Verdict{
 	VerdictTradedForLoad, VerdictUnknown,
 }
 
+// InferredField is what was inferred of a request: the field label.
+type InferredField string
+
+// The fields. Any other value is counted as "other".
+const (
+	InferredOSL            InferredField = "osl"             // tokens of the answer
+	InferredRemainingCalls InferredField = "remaining_calls" // of the conversation
+	InferredIAT            InferredField = "iat_ms"          // time to its next call
+)
+
+var inferredFields = []InferredField{InferredOSL, InferredRemainingCalls, InferredIAT, other}
+
+// InferredSource is what something was inferred from: the source label.
+type InferredSource string
+
+// The sources. Any other value is counted as "other".
+const (
+	InferredFromSession InferredSource = "session" // earlier calls of the conversation
+	InferredFromFamily  InferredSource = "family"  // conversations that began alike
+)
+
+var inferredSources = []InferredSource{InferredFromSession, InferredFromFamily, other}
+
 // hintFields are the fields by which ignored hints are told apart, as paths
 // below nvext; "header" stands for all request headers.
 var hintFields = []string{

@@ -25,6 +25,7 @@ type Model struct {
 	cachedTokens  lazyCounters
 	madeTokens    lazyCounters
 	skipped       lazyCounters
+	inferred      lazyCounters // field, source
 }
 
 // requestSeries are the series in which the model label is lower-cased. Models
@@ -69,6 +70,7 @@ func (s *Set) Model(name string) *Model {
 	m.cachedTokens.init(&m.gate, s.fam.tokenizerCached, 1)
 	m.madeTokens.init(&m.gate, s.fam.tokenizerUncached, 1)
 	m.skipped.init(&m.gate, s.fam.tokenizationsSkipped, len(skipReasons))
+	m.inferred.init(&m.gate, s.fam.hintsInferred, len(inferredFields)*len(inferredSources))
 
 	models = maps.Clone(models)
 	models[name] = m
@@ -140,10 +142,11 @@ func (s *Set) DropModel(name string) {
 	m.gate.close(func() {
 		for _, v := range []*prometheus.CounterVec{
 			s.fam.cancellations, s.fam.rejections, s.fam.retries, s.fam.shed, s.fam.engineErrors,
-			s.fam.tokenizerCached, s.fam.tokenizerUncached, s.fam.tokenizationsSkipped,
+			s.fam.tokenizerCached, s.fam.tokenizerUncached, s.fam.tokenizationsSkipped, s.fam.hintsInferred,
 		} {
 			v.DeletePartialMatch(verbatim)
 		}
+		s.fam.inferredOSLRatio.DeletePartialMatch(verbatim)
 		for _, v := range []*prometheus.GaugeVec{
 			s.fam.totalKVBlocks, s.fam.maxNumSeqs, s.fam.maxNumBatchedTokens, s.fam.contextLength,
 			s.fam.kvCacheBlockSize, s.fam.migrationLimit, s.fam.workers,
@@ -258,6 +261,24 @@ func (m *Model) Tokens(cached, made int) {
 func (m *Model) TokensSkipped(reason SkipReason) {
 	i := index(skipReasons, reason)
 	m.skipped.inc(i, m.name, string(skipReasons[i]))
+}
+
+// HintInferred records that something a request does not say was inferred.
+func (m *Model) HintInferred(field InferredField, from InferredSource) {
+	f, s := index(inferredFields, field), index(inferredSources, from)
+	m.inferred.inc(f*len(inferredSources)+s, m.name, string(inferredFields[f]), string(inferredSources[s]))
+}
+
+// InferredOSL records how an inferred number of generated tokens compares with the actual
+// one. One that is not positive cannot be compared with.
+func (m *Model) InferredOSL(from InferredSource, inferred, actual int) {
+	if actual <= 0 {
+		return
+	}
+	source := inferredSources[index(inferredSources, from)]
+	m.gate.open(func() {
+		m.set.fam.inferredOSLRatio.WithLabelValues(m.name, string(source)).Observe(float64(max(inferred, 0)) / float64(actual))
+	})
 }
 
 // gate keeps a late caller from bringing back series that were dropped.

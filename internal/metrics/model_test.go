@@ -98,6 +98,8 @@ func useAll(s *Set, m *Model, rt *Router) {
 	m.EngineError(EngineStatus)
 	m.Tokens(5, 5)
 	m.TokensSkipped(SkipEngine)
+	m.HintInferred(InferredOSL, InferredFromFamily)
+	m.InferredOSL(InferredFromFamily, 1, 1)
 	rt.Placed(10, 16, 1)
 	rt.FirstToken(1)
 	rt.Tokens(1, 1)

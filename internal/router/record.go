@@ -26,8 +26,9 @@ type record struct {
 	pools     []nvext.Pool
 	waited    time.Duration
 	class     string
-	blocks    int // of the prompt
-	overlap   int // of these, those that the chosen has
+	expected  *nvext.Expected // as the request has it
+	blocks    int             // of the prompt
+	overlap   int             // of these, those that the chosen has
 
 	cost         sched.Cost
 	promptTokens int
@@ -57,6 +58,7 @@ func (c *choice) record() record {
 		attempt:   q.Attempt + 1,
 		pools:     c.d.pools,
 		waited:    c.waited,
+		expected:  q.Expected,
 		blocks:    p.blocksOf(q.PromptTokens),
 		overlap:   c.placement.leg.OverlapBlocks,
 		cands:     c.dec.Candidates,
@@ -118,6 +120,7 @@ func (rec *record) routing(limit int) *nvext.Routing {
 		Tied:          rec.tied,
 		QueueWaitMS:   nvext.Float(float64(rec.waited) / float64(time.Millisecond)),
 		PolicyClass:   rec.class,
+		Expected:      rec.expected,
 		TotalBlocks:   rec.blocks,
 		OverlapBlocks: rec.overlap,
 		CacheVerdict:  rec.verdict,

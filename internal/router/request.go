@@ -5,10 +5,11 @@ import (
 
 	"github.com/stator-ai/stator/internal/kv"
 	"github.com/stator-ai/stator/internal/sched"
+	"github.com/stator-ai/stator/nvext"
 )
 
 // Request is what the router has to know about a request. The router does not
-// change it and does not keep it after Place returns.
+// change it and does not keep it after Place returns, but for Expected.
 type Request struct {
 	Model *Model // from Lookup
 	ID    string // for explanations
@@ -33,6 +34,9 @@ type Request struct {
 	Waited  time.Duration
 	// ExpectedOutput is how many tokens the answer is expected to have; 0 = unknown.
 	ExpectedOutput int
+	// Expected is all that is expected of the request, for policies and explanations; nil
+	// if nothing is. It is kept, and must not change any more.
+	Expected *nvext.Expected
 	// Jump is the head start in the queue, in seconds; Tier goes before all lower ones
 	// of the same tenant; Class names a policy class or family; Tenant is whose the
 	// request is.

@@ -48,6 +48,8 @@ type Row struct {
 	ParentSessionID string `json:"parent_session_id,omitzero"`
 	// Hints is what the client said to expect.
 	Hints *Hints `json:"hints,omitzero"`
+	// Inferred is what the server expected where the client said nothing.
+	Inferred *Inferred `json:"inferred,omitzero"`
 	// Constraints is where the client would have the request run.
 	Constraints *Constraints `json:"constraints,omitzero"`
 
@@ -209,6 +211,36 @@ func HintsOf(ext *nvext.NvExt) *Hints {
 		return nil
 	}
 	return &h
+}
+
+// Inferred is what a server expected of a request of its own accord. Members are as in
+// [nvext.Expected].
+type Inferred struct {
+	OSL            *uint32      `json:"osl,omitzero"`
+	RemainingCalls *uint64      `json:"remaining_calls,omitzero"`
+	IATMS          *uint64      `json:"iat_ms,omitzero"`
+	Source         nvext.Source `json:"source"`
+	Samples        int          `json:"samples"`
+}
+
+// InferredOf returns what was inferred of what is expected, nil if nothing was. The values
+// are shared with e, which may be nil.
+func InferredOf(e *nvext.Expected) *Inferred {
+	if e == nil || len(e.Inferred) == 0 {
+		return nil
+	}
+	out := &Inferred{Source: e.Source, Samples: e.Samples}
+	for _, name := range e.Inferred {
+		switch name {
+		case nvext.InferredOSL:
+			out.OSL = e.OSL
+		case nvext.InferredRemainingCalls:
+			out.RemainingCalls = e.RemainingCalls
+		case nvext.InferredIAT:
+			out.IATMS = e.IATMS
+		}
+	}
+	return out
 }
 
 // Constraints is what a client said about where its request may run. The same

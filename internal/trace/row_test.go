@@ -38,6 +38,7 @@ func fullRow() *trace.Row {
 		SessionID:             "s",
 		ParentSessionID:       "p",
 		Hints:                 trace.HintsOf(fullExt()),
+		Inferred:              &trace.Inferred{OSL: new(uint32(90)), RemainingCalls: new(uint64(2)), IATMS: new(uint64(120)), Source: nvext.SourceFamily, Samples: 32},
 		Constraints:           trace.ConstraintsOf(fullExt(), nvext.Aggregated),
 		InputTokens:           40,
 		InputGuessed:          true,
@@ -144,6 +145,23 @@ func TestHintsOfNothing(t *testing.T) {
 	// A list that allows nobody is a constraint.
 	if c := trace.ConstraintsOf(&nvext.NvExt{AllowedWorkerIDs: []uint64{}}, nvext.Decode); c == nil || c.AllowedWorkerIDs == nil {
 		t.Errorf("an empty list is lost: %+v", c)
+	}
+}
+
+// What the client said itself was not inferred.
+func TestInferredOf(t *testing.T) {
+	for _, e := range []*nvext.Expected{nil, {}, {OSL: new(uint32(5)), IATMS: new(uint64(7))}} {
+		if got := trace.InferredOf(e); got != nil {
+			t.Errorf("InferredOf(%+v) = %+v", e, got)
+		}
+	}
+	e := &nvext.Expected{
+		OSL: new(uint32(5)), RemainingCalls: new(uint64(6)), IATMS: new(uint64(7)),
+		Inferred: []nvext.Inferred{nvext.InferredRemainingCalls, nvext.InferredIAT}, Source: nvext.SourceSession, Samples: 3,
+	}
+	want := &trace.Inferred{RemainingCalls: new(uint64(6)), IATMS: new(uint64(7)), Source: nvext.SourceSession, Samples: 3}
+	if diff := cmp.Diff(want, trace.InferredOf(e)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
 	}
 }
 
