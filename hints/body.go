@@ -1,17 +1,20 @@
 package hints
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/stator-ai/stator/internal/openai"
 )
 
 // take returns a request's body, or why no hints are added to it. plain is what to send in
-// that case: req itself, as long as its body was not touched. The error is that of a body
-// that could be read only once and was not read to its end.
+// that case: req itself, as long as its body was not touched; otherwise that is closed, or
+// will be. The error is that of a body that could not be read to its end, and not again.
 func (t *Transport) take(req *http.Request) (body []byte, plain *http.Request, why Reason, err error) {
 	switch {
 	case req.Body == nil || req.Body == http.NoBody:
@@ -32,28 +35,62 @@ func (t *Transport) take(req *http.Request) (body []byte, plain *http.Request, w
 	return t.takeBody(req)
 }
 
-// takeCopy reads a body that can be had again.
+// takeCopy reads a body that can be had again. The copy may be the same reader, wound back,
+// as that of openai-go is: the request's own is used up with it.
 func (t *Transport) takeCopy(req *http.Request) ([]byte, *http.Request, Reason, error) {
 	rc, err := req.GetBody()
 	if err != nil {
 		return nil, req, Unreadable, nil
 	}
 	defer rc.Close()
-	body, err := readAll(rc, req.ContentLength, t.maxBody)
-	switch {
-	case errors.Is(err, errLarge):
-		return nil, req, Large, nil
-	case err != nil:
-		return nil, req, Unreadable, nil
-	case len(body) == 0:
-		return nil, req, Empty, nil
+	body, err := readAll(rc, req.ContentLength, t.maxBody, max(req.ContentLength, 0))
+	if err == nil {
+		return taken(req, body)
 	}
-	return body, req, hinted, nil
+	again, errAgain := req.GetBody()
+	if errAgain != nil {
+		return nil, nil, 0, errAgain
+	}
+	plain := *req
+	plain.Body = struct {
+		io.Reader
+		io.Closer
+	}{again, closers{again, req.Body}}
+	if errors.Is(err, errLarge) {
+		return nil, &plain, Large, nil
+	}
+	return nil, &plain, Unreadable, nil
 }
 
-// takeBody reads a body that can be read once.
+// taken returns a body that was read to its end.
+func taken(req *http.Request, body []byte) ([]byte, *http.Request, Reason, error) {
+	closeBody(req)
+	plain := withBody(req, openai.Pieces{body})
+	if len(body) == 0 {
+		return nil, plain, Empty, nil
+	}
+	return body, plain, hinted, nil
+}
+
+// closers closes several.
+type closers []io.Closer
+
+func (c closers) Close() error {
+	var errs []error
+	for _, one := range c {
+		errs = append(errs, one.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// takeBody reads a body that can be read once. Whoever leaves meanwhile does not wait for
+// the rest of it.
 func (t *Transport) takeBody(req *http.Request) ([]byte, *http.Request, Reason, error) {
-	body, err := readAll(req.Body, req.ContentLength, t.maxBody)
+	stop := context.AfterFunc(req.Context(), func() { req.Body.Close() })
+	body, err := readAll(req.Body, req.ContentLength, t.maxBody, min(max(req.ContentLength, 0), maxTrusted))
+	if !stop() {
+		return nil, nil, 0, context.Cause(req.Context())
+	}
 	if err != nil && !errors.Is(err, errLarge) && !errors.Is(err, errLength) {
 		return nil, nil, 0, err
 	}
@@ -68,12 +105,7 @@ func (t *Transport) takeBody(req *http.Request) ([]byte, *http.Request, Reason, 
 		}
 		return nil, &plain, Unreadable, nil
 	}
-	closeBody(req)
-	plain := withBody(req, openai.Pieces{body})
-	if len(body) == 0 {
-		return nil, plain, Empty, nil
-	}
-	return body, plain, hinted, nil
+	return taken(req, body)
 }
 
 var (
@@ -81,29 +113,37 @@ var (
 	errLength = errors.New("the body is not as long as it was said to be")
 )
 
+// maxTrusted is how much memory is taken for a body of a stated length before it is there.
+const maxTrusted = 1 << 20
+
 // readAll reads a body of a stated length, or of one that is not known if it is not above
-// 0. With errLarge and errLength it returns what it has read.
-func readAll(r io.Reader, length, most int64) ([]byte, error) {
+// 0, into room for so many bytes at first. With errLarge and errLength it returns what it
+// has read.
+func readAll(r io.Reader, length, most, room int64) ([]byte, error) {
+	limit := most
 	if length > 0 {
-		body := make([]byte, length)
-		n, err := io.ReadFull(r, body)
-		if err == io.EOF || err == io.ErrUnexpectedEOF {
-			return body[:n], errLength
-		}
-		if err != nil {
-			return nil, err
-		}
-		var more [1]byte
-		if n, _ := io.ReadFull(r, more[:]); n > 0 {
-			return append(body, more[0]), errLength
-		}
-		return body, nil
+		limit = length
 	}
-	body, err := io.ReadAll(io.LimitReader(r, most+1))
-	if err == nil && int64(len(body)) > most {
-		err = errLarge
+	body := make([]byte, 0, max(room, 512)+1)
+	for {
+		n, err := r.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+		switch {
+		case int64(len(body)) > limit && length > 0:
+			return body, errLength
+		case int64(len(body)) > limit:
+			return body, errLarge
+		case err == io.EOF && int64(len(body)) < length:
+			return body, errLength
+		case err == io.EOF:
+			return body, nil
+		case err != nil:
+			return body, err
+		}
+		if len(body) == cap(body) {
+			body = slices.Grow(body, int(min(limit+1-int64(len(body)), int64(cap(body)))))
+		}
 	}
-	return body, err
 }
 
 // sealing are headers that hold for the bytes of the body alone.
@@ -112,6 +152,9 @@ var sealing = [...]string{"Content-Md5", "Digest", "Content-Digest", "X-Amz-Cont
 // isSealed reports whether a body is compressed, or must not change.
 func isSealed(h http.Header) bool {
 	if e := h.Get("Content-Encoding"); e != "" && e != "identity" {
+		return true
+	}
+	if strings.HasPrefix(h.Get("Authorization"), "AWS4-") { // a signature of the body, too
 		return true
 	}
 	for _, name := range sealing {

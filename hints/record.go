@@ -171,19 +171,27 @@ func (r *recording) end(status string) {
 	r.to.Record(&r.span)
 }
 
-// recordedBody is the body of an answer that is looked at while it is read.
+// recordedBody is the body of an answer that is looked at while it is read. Clients close
+// it while they read.
 type recordedBody struct {
 	io.ReadCloser
 	r      *recording
 	length int64
+
+	mu     sync.Mutex
 	read   int64
 	answer answer
-	ended  atomic.Bool
+	ended  bool
 }
 
 func (b *recordedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if n > 0 && !b.ended.Load() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ended {
+		return n, err
+	}
+	if n > 0 {
 		if b.read == 0 {
 			ms := float64(time.Since(b.r.span.Start)) / float64(time.Millisecond)
 			b.r.span.TTFTMS = &ms
@@ -203,18 +211,21 @@ func (b *recordedBody) Read(p []byte) (int, error) {
 // Close ends the recording of an answer that nobody read to its end. Many clients stop at
 // what they know to be the last of it.
 func (b *recordedBody) Close() error {
-	if b.answer.complete() || b.length >= 0 && b.read == b.length {
-		b.end(statusOK)
-	} else {
-		b.end(statusCancelled)
+	b.mu.Lock()
+	if !b.ended {
+		status := statusCancelled
+		if b.answer.complete() || b.read == b.length {
+			status = statusOK
+		}
+		b.end(status)
 	}
+	b.mu.Unlock()
 	return b.ReadCloser.Close()
 }
 
+// end writes down what became of the call. The lock is held.
 func (b *recordedBody) end(status string) {
-	if b.ended.Swap(true) {
-		return
-	}
+	b.ended = true
 	b.answer.fill(&b.r.span)
 	b.r.end(status)
 }

@@ -99,9 +99,6 @@ func (t *Transport) prepare(req *http.Request) (*http.Request, *recording, error
 		return plain, rec.begin(s, v.prefix, &o), nil
 	}
 	t.stats.hinted.Add(1)
-	if plain == req {
-		closeBody(req) // a copy is sent
-	}
 	return withBody(req, pieces), rec.begin(s, v.prefix, &o), nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 
 	"github.com/stator-ai/stator/trie"
 )
@@ -315,6 +316,7 @@ func TestUntouched(t *testing.T) {
 		{"gzip", withHeader(request("POST", chatURL, "application/json", bytes.NewReader(zipped.Bytes()), int64(zipped.Len())), "Content-Encoding", "gzip"), zipped.String(), "sealed", nil},
 		{"gzip unsaid", request("POST", chatURL, "", bytes.NewReader(zipped.Bytes()), int64(zipped.Len())), zipped.String(), "not_json", nil},
 		{"digest", withHeader(request("POST", chatURL, "", text(`{}`), 2), "Content-Digest", "sha-256=:x:"), "{}", "sealed", nil},
+		{"signed", withHeader(request("POST", chatURL, "", text(`{}`), 2), "Authorization", "AWS4-HMAC-SHA256 Credential=x"), "{}", "sealed", nil},
 		{"streamed", request("POST", chatURL, "application/json", text(`{}`), -1), "{}", "streamed", nil},
 		{"large", request("POST", chatURL, "", text(`{"a":1}`), 7), `{"a":1}`, "large", []Option{WithMaxBody(6)}},
 		{"large, length unknown", request("POST", chatURL, "", text(`{"a":1}`), -1), `{"a":1}`, "large", []Option{WithMaxBody(6), WithBuffering()}},
@@ -380,6 +382,37 @@ func TestBodyThatBreaks(t *testing.T) {
 type broken struct{}
 
 func (broken) Read([]byte) (int, error) { return 0, errBroken }
+
+func TestLeavingWhileTheBodyIsRead(t *testing.T) {
+	w := new(wire)
+	tr := NewTransport(w, quiet)
+	r, pipe := io.Pipe()
+	ctx, leave := context.WithCancel(t.Context())
+	req := request("POST", chatURL, "", r, 100).WithContext(ctx)
+	go func() {
+		pipe.Write([]byte(`{"a"`)) // returns once it was read
+		leave()
+	}()
+	if _, err := tr.RoundTrip(req); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+	if _, err := pipe.Write([]byte("x")); err == nil || len(w.bodies) != 0 {
+		t.Errorf("the body was not closed: %v; %d sent", err, len(w.bodies))
+	}
+}
+
+// A stated length is no reason to take memory for it.
+func TestStatedLength(t *testing.T) {
+	body := `{"a":"` + strings.Repeat("x", 3<<20) + `"}`
+	got, err := readAll(iotest.HalfReader(strings.NewReader(body)), int64(len(body)), 1, 1<<20)
+	if err != nil || string(got) != body {
+		t.Fatalf("%d bytes, %v", len(got), err)
+	}
+	got, err = readAll(strings.NewReader(`{}`), 1<<40, 1<<40, maxTrusted)
+	if !errors.Is(err, errLength) || cap(got) > 2*maxTrusted {
+		t.Errorf("room for %d bytes, %v", cap(got), err)
+	}
+}
 
 // What the caller passes in stays as it was: it may send it again.
 func TestRequestIsNotChanged(t *testing.T) {
