@@ -1,0 +1,98 @@
+package hintproxy
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/stator-ai/stator/trie"
+)
+
+// followInterval is how often it is looked whether a trie has changed.
+const followInterval = 2 * time.Second
+
+// follower is the trie in a file as it is at present. One that cannot be read changes
+// nothing. Find is safe for concurrent use.
+type follower struct {
+	path    string
+	log     *slog.Logger
+	current atomic.Pointer[trie.Trie]
+	last    os.FileInfo // of the file when it was last read; nil if it was not there
+
+	mu sync.Mutex
+	at TrieStats
+}
+
+// newFollower reads the file.
+func newFollower(path string, log *slog.Logger) *follower {
+	f := &follower{path: path, log: log, at: TrieStats{Path: path}}
+	if info, err := os.Stat(path); err == nil {
+		f.last = info
+	}
+	f.load()
+	return f
+}
+
+// Find returns the prediction that the current trie has.
+func (f *follower) Find(path []string, callIndex int) (*trie.Prediction, bool) {
+	return f.current.Load().Find(path, callIndex)
+}
+
+// run looks at the file from time to time, until ctx ends.
+func (f *follower) run(ctx context.Context) {
+	ticker := time.NewTicker(followInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			if f.changed() {
+				f.load()
+			}
+		}
+	}
+}
+
+// changed reports whether the file is another than when it was last looked at. One that is
+// not there is being replaced.
+func (f *follower) changed() bool {
+	info, err := os.Stat(f.path)
+	if err != nil {
+		return false
+	}
+	before := f.last
+	f.last = info
+	return before == nil || !os.SameFile(before, info) || before.Size() != info.Size() || !before.ModTime().Equal(info.ModTime())
+}
+
+// load takes the trie in the file, if there is one.
+func (f *follower) load() {
+	t, err := trie.Load(f.path)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err != nil {
+		f.at.Error = err.Error()
+		text := "the prediction trie cannot be read; calls are not predicted until it can be"
+		if f.current.Load() != nil {
+			text = "the prediction trie cannot be read; the one before it stays"
+		}
+		f.log.LogAttrs(context.Background(), slog.LevelWarn, text, slog.String("path", f.path), slog.Any("error", err))
+		return
+	}
+	f.at.Error, f.at.Loaded = "", time.Now()
+	if f.current.Swap(t) != nil {
+		f.at.Reloads++
+	}
+	f.log.LogAttrs(context.Background(), slog.LevelInfo, "prediction trie loaded", slog.String("path", f.path))
+}
+
+func (f *follower) stats() *TrieStats {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.at
+	return &s
+}
