@@ -16,7 +16,7 @@ type answer struct {
 	stream  bool
 	scanner *openai.Scanner
 	whole   []byte // of an answer that is no stream
-	blind   bool   // it is too long to be looked at
+	blind   bool   // it is too long to be looked at, or compressed
 	done    bool   // the end of the stream was seen
 
 	prompt, completion, cached *int

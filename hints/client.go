@@ -64,8 +64,8 @@ func (t *Transport) loadTrie() {
 
 // newHTTPTransport returns a transport that gives up after that long without progress.
 func newHTTPTransport(timeout time.Duration, verify bool) *http.Transport {
-	dialer := &net.Dialer{Timeout: timeout}
 	t := &http.Transport{
+		DialContext:           newDialer(timeout).DialContext,
 		Proxy:                 http.ProxyFromEnvironment,
 		ForceAttemptHTTP2:     true,
 		MaxIdleConns:          100,
@@ -74,17 +74,25 @@ func newHTTPTransport(timeout time.Duration, verify bool) *http.Transport {
 		TLSHandshakeTimeout:   timeout,
 		ExpectContinueTimeout: time.Second,
 	}
-	t.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		c, err := dialer.DialContext(ctx, network, addr)
-		if err != nil {
-			return nil, err
-		}
-		return &timedConn{Conn: c, timeout: timeout}, nil
-	}
 	if !verify {
 		t.TLSClientConfig = &tls.Config{InsecureSkipVerify: true}
 	}
 	return t
+}
+
+// timedDialer makes connections that take no longer for anything than to be made.
+type timedDialer struct{ net.Dialer }
+
+func newDialer(timeout time.Duration) *timedDialer {
+	return &timedDialer{net.Dialer{Timeout: timeout}}
+}
+
+func (d *timedDialer) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
+	c, err := d.Dialer.DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	return &timedConn{Conn: c, timeout: d.Timeout}, nil
 }
 
 // timedConn is a connection whose reads and writes take a bounded time each.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -181,6 +182,10 @@ func fieldError(field, expected string, got any) error {
 	switch v := got.(type) {
 	case nil:
 		got = "null"
+	case float64:
+		if got = strconv.FormatFloat(v, 'g', -1, 64); v == math.Trunc(v) && math.Abs(v) < 1e15 {
+			got = strconv.FormatFloat(v, 'f', 1, 64)
+		}
 	case string:
 		if len(v) > 40 {
 			v = v[:40] + "…"

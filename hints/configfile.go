@@ -100,7 +100,7 @@ func (r *settings) text(to *string, expected string, names ...string) {
 	case nil:
 		*to = ""
 	case string:
-		if *to = s; s == "" {
+		if *to = s; s == "" && name != fieldTemplate && name != fieldTrie && name != aliasTrie {
 			r.wrong(name, expected, v) // which null says
 		}
 	default:

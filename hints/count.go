@@ -9,6 +9,8 @@ const DefaultMaxPrefixes = 16384
 type place struct {
 	prefix   int // of those with its prefix id
 	function int // of those in its invocation of a function
+	// Whether it was counted for these just now, and not before.
+	newPrefix, newFunction bool
 }
 
 // counter counts calls by name. It knows a bounded number of names: the one that was not
@@ -31,16 +33,16 @@ func newCounter(max int) *counter {
 	return &counter{max: max, index: map[string]int32{}, entries: make([]count, 1)}
 }
 
-// next counts a call and returns its number. With again it is the latest that is sent
-// once more, and not counted.
-func (c *counter) next(name string, again bool) int {
+// next counts a call and returns its number. With again it is the latest that is sent once
+// more, and not counted if that was.
+func (c *counter) next(name string, again bool) (n int, counted bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e := c.find(name)
-	if !again || e.n == 0 {
+	if counted = !again || e.n == 0; counted {
 		e.n++
 	}
-	return e.n
+	return e.n, counted
 }
 
 // undo takes a call back that was not sent, unless others were counted since.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -30,8 +31,11 @@ const (
 	HeaderRemaining = nvext.HeaderNATRemainingLLMCalls
 )
 
-// maxPath is how many functions of a header count.
-const maxPath = 64
+// The longest path that a header may have, in names and in bytes.
+const (
+	maxPath      = 64
+	maxPathBytes = 4096
+)
 
 // FromHeader returns a context that knows what headers say about the call: the run
 // (X-Stator-Run, Workflow-Run-Id, or the session headers of Dynamo, Claude Code, Codex and
@@ -59,21 +63,38 @@ func FromHeader(ctx context.Context, h http.Header) (out context.Context, ignore
 	if run != "" {
 		ctx = WithRun(ctx, run)
 	}
-	if path := h.Get(HeaderPath); path != "" {
-		names, ok := parsePath(path)
-		if !ok {
-			ignored = append(ignored, HeaderPath)
-		}
-		ctx = within(ctx, names, id(h, HeaderFunctionID, &ignored))
+	function := id(h, HeaderFunctionID, &ignored)
+	names, ok := parsePath(h.Get(HeaderPath))
+	if !ok {
+		ignored = append(ignored, HeaderPath)
 	}
+	if function != "" && names == nil { // of which function, nobody says
+		ignored = append(ignored, HeaderFunctionID)
+	}
+	ctx = within(ctx, names, function)
 	if b := id(h, HeaderBranch, &ignored); b != "" {
 		ctx = WithBranch(ctx, b)
 	}
 	ctx = withExt(ctx, ext.AgentHints, &ignored)
-	if n, err := strconv.ParseUint(h.Get(HeaderRemaining), 10, 31); err == nil {
-		ctx = WithRemainingCalls(ctx, int(n))
+	return withRemaining(ctx, h, &ignored), ignored
+}
+
+// withRemaining takes over how many calls follow, which package nvext makes a total of.
+func withRemaining(ctx context.Context, h http.Header, ignored *[]string) context.Context {
+	v := h.Get(HeaderRemaining)
+	if v == "" {
+		return ctx
 	}
-	return ctx, ignored
+	if n, err := strconv.ParseUint(v, 10, 31); err == nil {
+		return WithRemainingCalls(ctx, int(n))
+	}
+	if !slices.Contains(*ignored, HeaderRemaining) {
+		*ignored = append(*ignored, HeaderRemaining)
+	}
+	if h.Get(nvext.HeaderPrefixTotalRequests) != "" {
+		return ctx
+	}
+	return with(ctx, func(s *scope) { s.expect.total = 0 })
 }
 
 // id returns the value of a header that names something.
@@ -86,8 +107,14 @@ func id(h http.Header, name string, ignored *[]string) string {
 	return v
 }
 
-// parsePath reads the names of functions.
+// parsePath reads the names of functions, nil if there are none.
 func parsePath(path string) ([]string, bool) {
+	if path == "" {
+		return nil, true
+	}
+	if len(path) > maxPathBytes {
+		return nil, false
+	}
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	if len(parts) > maxPath {
 		return nil, false
@@ -109,11 +136,11 @@ func within(ctx context.Context, names []string, id string) context.Context {
 		return ctx
 	}
 	return with(ctx, func(s *scope) {
-		s.path = names
-		if s.function = id; id == "" {
-			s.function = s.run + "\x00" + strings.Join(names, "\x00")
+		s.path, s.caller = names, ""
+		s.function, s.unnamed = id, id == ""
+		if s.unnamed {
+			s.function = digest(s.run + "\x00" + strings.Join(names, "\x00"))
 		}
-		s.caller = ""
 	})
 }
 
@@ -133,14 +160,21 @@ func withExt(ctx context.Context, a *nvext.AgentHints, ignored *[]string) contex
 		}
 		ctx = WithLatencySensitivity(ctx, level)
 	}
-	if a.OSL != nil {
+	sane := func(n uint64, header string) bool {
+		if n >= 1 && n <= maxCount {
+			return true
+		}
+		*ignored = append(*ignored, header)
+		return false
+	}
+	if a.OSL != nil && sane(uint64(*a.OSL), nvext.HeaderPrefixOSL) {
 		ctx = WithOutputTokens(ctx, int(*a.OSL))
 	}
-	if a.IATMS != nil {
-		ctx = WithInterArrival(ctx, time.Duration(min(*a.IATMS, maxCount))*time.Millisecond)
+	if a.IATMS != nil && sane(*a.IATMS, nvext.HeaderPrefixIAT) {
+		ctx = WithInterArrival(ctx, time.Duration(*a.IATMS)*time.Millisecond)
 	}
-	if a.TotalRequests != nil {
-		ctx = with(ctx, func(s *scope) { s.expect.total = int(min(*a.TotalRequests, maxCount)) })
+	if n := a.TotalRequests; n != nil {
+		ctx = with(ctx, func(s *scope) { s.expect.total = int(min(*n, maxCount)) })
 	}
 	return ctx
 }
@@ -159,7 +193,7 @@ func ToHeader(ctx context.Context, h http.Header) {
 			names[i] = url.PathEscape(name)
 		}
 		h.Set(HeaderPath, strings.Join(names, "/"))
-		if !strings.Contains(s.function, "\x00") {
+		if !s.unnamed {
 			h.Set(HeaderFunctionID, s.function)
 		}
 	}

@@ -52,6 +52,12 @@ func TestFromHeader(t *testing.T) {
 		{"long run", header("x-stator-run", long, "workflow-run-id", "r"), "r-d0", nil, []string{"X-Stator-Run"}},
 		{"bad path", header("x-stator-run", "r", "x-stator-path", "a/%zz"), "r-d0", nil, []string{"X-Stator-Path"}},
 		{"empty name", header("x-stator-run", "r", "x-stator-path", "a//b"), "r-d0", nil, []string{"X-Stator-Path"}},
+		{"long path", header("x-stator-run", "r", "x-stator-path", strings.Repeat("a", 5000)), "r-d0", nil, []string{"X-Stator-Path"}},
+		{"function of no path", header("x-stator-run", "r", "x-stator-function-id", "f"), "r-d0", nil, []string{"X-Stator-Function-Id"}},
+		{"no tokens", header("x-stator-run", "r", "x-prefix-osl", "0"), "r-d0", nil, []string{"X-Prefix-Osl"}},
+		{"absurd tokens", header("x-stator-run", "r", "x-prefix-osl", "99999999999999999999"), "r-d0", nil, []string{"X-Prefix-Osl"}},
+		{"no time", header("x-stator-run", "r", "x-prefix-iat", "-1"), "r-d0", nil, []string{"X-Prefix-Iat"}},
+		{"absurd remaining", header("x-stator-run", "r", "x-nat-remaining-llm-calls", "99999999999"), "r-d0", nil, []string{"X-Nat-Remaining-Llm-Calls"}},
 		{"deep path", header("x-stator-run", "r", "x-stator-path", strings.Repeat("a/", 100)), "r-d0", nil, []string{"X-Stator-Path"}},
 	} {
 		ctx, ignored := FromHeader(t.Context(), c.header)
@@ -102,6 +108,27 @@ func TestHeaderInvocations(t *testing.T) {
 		{from("x-stator-run", "r"), 1},
 	} {
 		contains(t, post(t, tr, w, c.ctx, `{}`), fmt.Sprintf(`"osl":%d,`, c.call))
+	}
+}
+
+// Whatever is said in headers, what is kept of it is short.
+func TestHeaderStateIsBounded(t *testing.T) {
+	w := new(wire)
+	tr := NewTransport(w, quiet, WithLookup(numbered{}))
+	for i := range 3 {
+		ctx, _ := FromHeader(t.Context(), header("x-stator-run", strings.Repeat("r", 256), "x-stator-path", strings.Repeat("a", 4090)+fmt.Sprint(i)))
+		post(t, tr, w, ctx, `{}`)
+		post(t, tr, w, WithRun(t.Context(), strings.Repeat("r", 1<<20)), `{}`)
+	}
+	for _, c := range []*counter{tr.prefixes, tr.functions} {
+		for name := range c.index {
+			if len(name) > nvext.MaxIDBytes {
+				t.Errorf("a name of %d bytes is kept", len(name))
+			}
+		}
+	}
+	if n, _ := tr.functions.size(); n != 4 {
+		t.Errorf("%d functions are told apart, want 4", n)
 	}
 }
 

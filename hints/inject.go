@@ -161,6 +161,11 @@ func shortID(id string) string {
 		return id
 	}
 	const tail = 1 + 16
-	sum := sha256.Sum256([]byte(id))
-	return strings.ToValidUTF8(id[:nvext.MaxIDBytes-tail], "") + "~" + hex.EncodeToString(sum[:8])
+	return strings.ToValidUTF8(id[:nvext.MaxIDBytes-tail], "") + "~" + digest(id)
+}
+
+// digest returns 16 characters that stand for a name.
+func digest(name string) string {
+	sum := sha256.Sum256([]byte(name))
+	return hex.EncodeToString(sum[:8])
 }

@@ -71,7 +71,8 @@ type Compat string
 
 const (
 	// NAT15 sends the remaining calls as their total, cuts fractions off, has predictions
-	// of nothing out of bounds, and counts no latency sensitivity below 2.
+	// of nothing out of bounds, looks calls up by the whole path and their number with
+	// the prefix, and counts no latency sensitivity below 2.
 	NAT15 Compat = "nat-1.5"
 	// NAT18 is as NAT15, but a prediction of nothing gives way to the static value.
 	NAT18 Compat = "nat-1.8"
@@ -82,6 +83,11 @@ type Lookup interface {
 	// Find returns the prediction for a call in the function that the path leads to, which
 	// is the callIndex-th in its invocation, from 1; false if there is none.
 	Find(path []string, callIndex int) (*trie.Prediction, bool)
+}
+
+// plainLookup is a Lookup that can also find as NeMo Agent Toolkit does.
+type plainLookup interface {
+	FindPlain(path []string, callIndex int) (*trie.Prediction, bool)
 }
 
 // Option changes a [Transport] from its defaults, which are those of [DefaultConfig].
@@ -104,6 +110,7 @@ type options struct {
 	maxPrefixes     int
 	recorder        *Recorder
 	logger          *slog.Logger
+	verbose         bool // the logger was given
 }
 
 // DefaultMaxBody is the longest body that hints are added to.
@@ -199,19 +206,25 @@ func WithMaxPrefixes(n int) Option {
 // [Recorder] of its own.
 func WithRecording(r *Recorder) Option { return func(o *options) { o.recorder = r } }
 
-// WithLogger sets where a transport says how it was set up and what it could not do;
-// slog.Default() by default.
-func WithLogger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
+// WithLogger sets where a transport says how it is set up and what it could not do. By
+// default the latter goes to slog.Default(), and nothing else.
+func WithLogger(l *slog.Logger) Option {
+	return func(o *options) { o.logger, o.verbose = l, true }
+}
 
 // MatchLLM matches calls of a model: a POST of JSON, or of nobody says what, to a path that
-// ends in /chat/completions, /completions, /responses or /messages.
+// ends in /chat/completions, /completions, /responses or /messages, and not to a thread.
 func MatchLLM(r *http.Request) bool {
 	if !MatchAll(r) || r.URL == nil {
 		return false
 	}
 	path := r.URL.Path
 	switch path[strings.LastIndexByte(path, '/')+1:] {
-	case "completions", "responses", "messages":
+	case "completions", "responses":
+	case "messages":
+		if strings.Contains(path, "/threads/") { // adds one to a thread
+			return false
+		}
 	default:
 		return false
 	}

@@ -16,8 +16,9 @@ import (
 )
 
 // Recorder writes what a program did, a line of JSON for each call of a model, and for each
-// function and tool that was left: what `stator trie build` makes predictions of. It is
-// safe for concurrent use.
+// function and tool that was left: what `stator trie build` makes predictions of. How long an
+// answer was is recorded if the answer says so, or is a stream; a compressed one is not looked
+// into. It is safe for concurrent use.
 type Recorder struct {
 	mu  sync.Mutex
 	w   io.Writer
@@ -148,9 +149,13 @@ func (r *recording) answered(resp *http.Response, err error) {
 		if resp.StatusCode >= 400 {
 			r.span.Status = statusError
 		}
+		encoding := resp.Header.Get("Content-Encoding")
 		resp.Body = &recordedBody{
 			ReadCloser: resp.Body, r: r, length: resp.ContentLength,
-			answer: answer{stream: strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream")},
+			answer: answer{
+				stream: strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream"),
+				blind:  encoding != "" && encoding != "identity",
+			},
 		}
 	}
 }

@@ -146,6 +146,25 @@ func TestRecordedEnds(t *testing.T) {
 	}
 }
 
+func TestRecordedCompressed(t *testing.T) {
+	var out strings.Builder
+	base := roundTripper(func(*http.Request) (*http.Response, error) {
+		h := http.Header{"Content-Type": {jsonType}, "Content-Encoding": {"gzip"}}
+		return &http.Response{StatusCode: 200, Header: h, ContentLength: -1, Body: io.NopCloser(strings.NewReader("\x1f\x8b"))}, nil
+	})
+	tr := NewTransport(base, quiet, WithRecording(NewRecorder(&out)))
+	req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, chatURL, strings.NewReader(`{}`))
+	resp, err := tr.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	io.ReadAll(resp.Body)
+	resp.Body.Close()
+	if s := spans(t, out.String()); len(s) != 1 || s[0].CompletionTokens != nil || s[0].Status != "ok" {
+		t.Errorf("recorded %s", out.String())
+	}
+}
+
 func TestRecordedTree(t *testing.T) {
 	var out strings.Builder
 	ctx := WithRecorder(WithRun(t.Context(), "r"), NewRecorder(&out))

@@ -22,6 +22,7 @@ type scope struct {
 	run         string
 	path        []string // its end is never written to
 	function    string   // the id of the innermost invocation
+	unnamed     bool     // that id was made up of run and path
 	caller      string   // the id of the one that called it
 	prefix      string   // the override
 	branch      string
@@ -87,7 +88,7 @@ func EnterFunction(ctx context.Context, name string) context.Context {
 	id := newUUID()
 	return with(ctx, func(s *scope) {
 		s.path = append(slices.Clip(s.path), name)
-		s.caller, s.function = s.function, id
+		s.caller, s.function, s.unnamed = s.function, id, false
 		s.open(trie.KindFunction, name, id)
 	})
 }
@@ -134,6 +135,9 @@ func (s *scope) prefixID() string {
 	}
 	return id
 }
+
+// stray reports whether calls belong to no run and have no prefix id of their own.
+func (s *scope) stray() bool { return s.run == "" && s.prefix == "" }
 
 // strayRun stands for the run of calls that belong to none.
 var strayRun = sync.OnceValue(func() string {

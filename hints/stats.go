@@ -57,6 +57,8 @@ type Stats struct {
 	Untouched map[string]uint64 `json:"untouched"`
 	// Retried is how many requests were sent before and kept their number.
 	Retried uint64 `json:"retried"`
+	// WithoutRun is how many calls belonged to no run and had no prefix id of their own.
+	WithoutRun uint64 `json:"without_run"`
 	// Predicted and Unpredicted are how many calls had a prediction, and how many had none
 	// where there is a lookup. LookupFailures is how often that panicked.
 	Predicted      uint64 `json:"predicted"`
@@ -74,6 +76,7 @@ type Stats struct {
 
 type counts struct {
 	hinted, retried, clamped, absurd     atomic.Uint64
+	runless                              atomic.Uint64
 	predicted, unpredicted, lookupFailed atomic.Uint64
 	untouched                            [reasons]atomic.Uint64
 }
@@ -84,6 +87,7 @@ func (t *Transport) Stats() Stats {
 		Hinted:         t.stats.hinted.Load(),
 		Untouched:      map[string]uint64{},
 		Retried:        t.stats.retried.Load(),
+		WithoutRun:     t.stats.runless.Load(),
 		Predicted:      t.stats.predicted.Load(),
 		Unpredicted:    t.stats.unpredicted.Load(),
 		LookupFailures: t.stats.lookupFailed.Load(),

@@ -36,13 +36,30 @@ func NewTransport(base http.RoundTripper, opts ...Option) *Transport {
 	}
 	t.prefixes, t.functions = newCounter(t.maxPrefixes), newCounter(t.maxPrefixes)
 	t.loadTrie()
+	t.announce()
+	return t
+}
+
+// announce says how the transport is set up, to a logger that it was given for that.
+func (t *Transport) announce() {
+	if !t.verbose {
+		return
+	}
 	t.logger.LogAttrs(context.Background(), slog.LevelInfo, "agent hints are on",
 		slog.String("polarity", string(t.polarity)),
 		slog.String("carrier", string(t.carrier)),
 		slog.String("cache_pin", string(t.pin)),
 		slog.Bool("predictions", t.lookup != nil))
-	return t
+	if t.pin != NoPin && t.carrier == NAT {
+		pinNotice.Do(func() {
+			t.logger.LogAttrs(context.Background(), slog.LevelWarn,
+				"cache_control has an effect in SGLang newer than 0.5.9 with a hierarchical cache; other engines ignore it")
+		})
+	}
 }
+
+// pinNotice has it said once in a program.
+var pinNotice sync.Once
 
 // CloseIdleConnections closes those of the transport below, if it has any.
 func (t *Transport) CloseIdleConnections() {
@@ -105,11 +122,15 @@ func (t *Transport) prepare(req *http.Request) (*http.Request, *recording, error
 // hints works out what to say of a call and counts it. With again it was sent before.
 func (t *Transport) hints(s *scope, again bool) (values, error) {
 	prefix := shortID(s.prefixID())
+	if s.stray() {
+		t.stats.runless.Add(1)
+		t.warnOnce("run", "calls outside of any run share one prefix id; begin a run with hints.WithRun, or name one in a header")
+	}
 	at := t.count(s, prefix, again)
 	v := t.expect(s, at, t.find(s.path, at.function))
 	v.prefix = prefix
 	if err := t.settle(&v); err != nil {
-		t.uncount(s, prefix, at, again)
+		t.uncount(s, prefix, at)
 		return values{}, err
 	}
 	return v, nil
@@ -128,9 +149,9 @@ func (t *Transport) pinOf(v *values) CachePin {
 func (s *scope) functionKey(prefix string) string {
 	switch {
 	case s.function != "":
-		return s.function
+		return shortID(s.function)
 	case s.run != "":
-		return s.run
+		return shortID(s.run)
 	}
 	return prefix
 }
@@ -151,29 +172,29 @@ func (t *Transport) count(s *scope, prefix string, again bool) place {
 	return t.countAnew(s, prefix, again)
 }
 
-func (t *Transport) countAnew(s *scope, prefix string, again bool) place {
+func (t *Transport) countAnew(s *scope, prefix string, again bool) (at place) {
 	if again {
 		t.stats.retried.Add(1)
 	}
-	at := place{prefix: t.prefixes.next(prefix, again)}
-	if at.function = at.prefix; t.compat == "" && t.lookup != nil {
-		at.function = t.functions.next(s.functionKey(prefix), again)
+	at.prefix, at.newPrefix = t.prefixes.next(prefix, again)
+	at.function = at.prefix
+	if t.compat == "" && t.lookup != nil {
+		at.function, at.newFunction = t.functions.next(s.functionKey(prefix), again)
 	}
 	return at
 }
 
 // uncount takes a call back that is not sent.
-func (t *Transport) uncount(s *scope, prefix string, at place, again bool) {
-	if again {
-		return
-	}
+func (t *Transport) uncount(s *scope, prefix string, at place) {
 	if a := s.attempts; a != nil {
 		a.mu.Lock()
 		a.made = false
 		a.mu.Unlock()
 	}
-	t.prefixes.undo(prefix, at.prefix)
-	if t.compat == "" && t.lookup != nil {
+	if at.newPrefix {
+		t.prefixes.undo(prefix, at.prefix)
+	}
+	if at.newFunction {
 		t.functions.undo(s.functionKey(prefix), at.function)
 	}
 }
@@ -191,7 +212,11 @@ func (t *Transport) find(path []string, call int) (p *trie.Prediction) {
 			t.warnOnce("lookup", "the lookup of a prediction failed", slog.Any("error", e))
 		}
 	}()
-	p, ok := t.lookup.Find(path, call)
+	find := t.lookup.Find
+	if plain, ok := t.lookup.(plainLookup); ok && t.compat != "" {
+		find = plain.FindPlain
+	}
+	p, ok := find(path, call)
 	if !ok || p == nil {
 		t.stats.unpredicted.Add(1)
 		return nil

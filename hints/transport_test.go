@@ -93,7 +93,7 @@ func TestT11NothingPredicted(t *testing.T) {
 		lookup := WithLookup(predicts(4, c.remaining, c.osl, c.iat))
 		tr := NewTransport(w, quiet, lookup, WithCompat(NAT15), WithFailurePolicy(Closed))
 		contains(t, refused(t, tr, w, ctx), c.name, "must be >= 1")
-		if n, _ := tr.prefixes.size(); n != 1 || tr.prefixes.next("r-d0", false) != 1 {
+		if n, _ := tr.prefixes.next("r-d0", false); n != 1 {
 			t.Errorf("%s: a call that failed was counted", c.name)
 		}
 		tr = NewTransport(w, quiet, lookup, WithCompat(NAT18), WithFailurePolicy(Closed))
@@ -168,7 +168,7 @@ func TestCallIndex(t *testing.T) {
 		index int
 		total int
 	}{
-		{f, 1, 2}, {f, 2, 3}, {again, 1, 4}, {f, 3, 5}, {WithPrefixID(f, "x"), 4, 2}, {run, 1, 2}, {run, 2, 3}, {t.Context(), 1, 2},
+		{f, 1, 2}, {f, 2, 3}, {again, 1, 4}, {f, 3, 5}, {WithPrefixID(f, "x"), 4, 2}, {run, 1, 2}, {run, 2, 3}, {t.Context(), 1, 2}, {t.Context(), 2, 2},
 	} {
 		contains(t, post(t, tr, w, c.ctx, `{}`), fmt.Sprintf(`"osl":%d,`, c.index), fmt.Sprintf(`"total_requests":%d,`, c.total))
 	}
@@ -234,6 +234,36 @@ func TestClosedFailureLeavesCallUncounted(t *testing.T) {
 	call := WithCall(t.Context())
 	refused(t, tr, w, WithLatencySensitivity(call, 6))
 	contains(t, post(t, tr, w, call, `{}`), `"osl":1,`)
+}
+
+// A retry that is refused, too, takes no number either.
+func TestClosedRetry(t *testing.T) {
+	w := new(wire)
+	tr := NewTransport(w, quiet, WithFailurePolicy(Closed), WithMaxSensitivity(5), WithLookup(numbered{}))
+	for _, attempt := range []string{"0", "1", "2"} {
+		req, _ := http.NewRequestWithContext(WithLatencySensitivity(t.Context(), 7), http.MethodPost, chatURL, strings.NewReader(`{}`))
+		req.Header.Set("X-Stainless-Retry-Count", attempt)
+		if _, err := tr.RoundTrip(req); err == nil {
+			t.Fatal("sent")
+		}
+	}
+	contains(t, post(t, tr, w, t.Context(), `{}`), `"osl":1,`, "cache_control")
+}
+
+// Outside of runs, calls have nothing to do with those before them.
+func TestWithoutRun(t *testing.T) {
+	var log strings.Builder
+	w := new(wire)
+	tr := NewTransport(w, WithLogger(textLogger(&log)), WithLookup(predicts(3, 2, 100, 1000)))
+	for range 50 {
+		contains(t, post(t, tr, w, t.Context(), `{}`), `"total_requests":3,"iat":1000},"cache_control":{"type":"ephemeral","ttl":"3s"}`)
+	}
+	if n := tr.Stats().WithoutRun; n != 50 || strings.Count(log.String(), "outside of any run") != 1 {
+		t.Errorf("%d counted; log:\n%s", n, log.String())
+	}
+	ctx := WithRun(t.Context(), "r")
+	post(t, tr, w, ctx, `{}`)
+	contains(t, post(t, tr, w, ctx, `{}`), `"total_requests":4,"iat":1000},"cache_control":{"type":"ephemeral","ttl":"3s"}`)
 }
 
 func TestConcurrentCallsAreAllCounted(t *testing.T) {
@@ -310,6 +340,7 @@ func TestUntouched(t *testing.T) {
 		{"PUT", request("PUT", chatURL, "", text(`{}`), 2), "{}", "unmatched", nil},
 		{"embeddings", request("POST", "http://e/v1/embeddings", "application/json", text(`{}`), 2), "{}", "unmatched", nil},
 		{"tokens of messages", request("POST", "http://e/v1/messages/count_tokens", "", text(`{}`), 2), "{}", "unmatched", nil},
+		{"thread", request("POST", "http://e/v1/threads/t1/messages", "", text(`{}`), 2), "{}", "unmatched", nil},
 		{"multipart", request("POST", chatURL, m.FormDataContentType(), &form, int64(form.Len())), form.String(), "unmatched", nil},
 		{"multipart, all match", request("POST", chatURL, m.FormDataContentType(), bytes.NewReader(form.Bytes()), int64(form.Len())), form.String(), "not_json", []Option{WithMatch(MatchAll)}},
 		{"no body", request("POST", chatURL, "", http.NoBody, 0), "", "empty", nil},
@@ -471,7 +502,7 @@ func TestOverTheNetwork(t *testing.T) {
 func TestManyPrefixes(t *testing.T) {
 	c := newCounter(100)
 	for i := range 100_000 {
-		if n := c.next(fmt.Sprint(i), false); n != 1 {
+		if n, _ := c.next(fmt.Sprint(i), false); n != 1 {
 			t.Fatalf("prefix %d is at call %d", i, n)
 		}
 		c.next("kept", false)
@@ -479,13 +510,13 @@ func TestManyPrefixes(t *testing.T) {
 	if n, evicted := c.size(); n != 100 || evicted != 100_001-100 || len(c.entries) != 101 {
 		t.Errorf("%d known, %d evicted, %d entries", n, evicted, len(c.entries))
 	}
-	if n := c.next("kept", false); n != 100_001 {
+	if n, _ := c.next("kept", false); n != 100_001 {
 		t.Errorf("the one in use is at %d", n)
 	}
-	if n := c.next("99999", false); n != 2 {
+	if n, _ := c.next("99999", false); n != 2 {
 		t.Errorf("the latest is at %d", n)
 	}
-	if n := c.next("0", true); n != 1 {
+	if n, _ := c.next("0", true); n != 1 {
 		t.Errorf("a retry of a forgotten one is at %d", n)
 	}
 }

@@ -18,7 +18,9 @@ type values struct {
 	osl         int
 	total       int
 	iat         int
+	left        int  // this call and those that follow; 0 if only the total is known
 	last        bool // no call with the prefix follows
+	stray       bool // the prefix is that of all calls outside of runs
 }
 
 // The largest values that are sent: what a server's 32-bit fields hold.
@@ -30,7 +32,7 @@ const (
 // expect works out the hints of a call at a place, with what is predicted for it, if
 // anything.
 func (t *Transport) expect(s *scope, at place, p *trie.Prediction) values {
-	v := values{at: at, total: t.total, osl: t.osl, iat: t.iat}
+	v := values{at: at, total: t.total, osl: t.osl, iat: t.iat, stray: s.stray()}
 	level, manual := s.latency()
 	v.sensitivity = level
 	if t.compat != "" {
@@ -57,7 +59,7 @@ func (t *Transport) expect(s *scope, at place, p *trie.Prediction) values {
 		case e.hasRemaining:
 			v.remaining(e.remaining)
 		case e.total > 0:
-			v.total, v.last = e.total, false
+			v.total, v.left, v.last = e.total, 0, false
 		}
 	}
 	return v
@@ -102,13 +104,16 @@ func foresee(p *trie.Prediction) (e expectation, absurd int) {
 }
 
 // remaining makes of the calls that follow the number of all with the prefix. After the
-// last call there is nothing to keep, whatever there was before it.
+// last call there is nothing to keep, whatever there was before it. Calls outside of runs
+// are not known to have anything to do with those before them.
 func (v *values) remaining(n int) {
-	if n == 0 {
-		v.total, v.last = 1, true
-		return
+	v.left, v.last = 1+min(n, maxCount), n == 0
+	switch {
+	case v.last, v.stray:
+		v.total = v.left
+	default:
+		v.total = v.at.prefix - 1 + v.left
 	}
-	v.total, v.last = v.at.prefix+min(n, maxCount), false
 }
 
 // Predicted returns the hints that a [Transport] takes from a prediction for the call-th
@@ -195,7 +200,12 @@ func boundError(name string, n, low, high int) error {
 	return fmt.Errorf("hints: %s %d exceeds %d", name, n, high)
 }
 
-// ttl is how long the prompt's blocks are to be kept.
+// ttl is how long the prompt's blocks are to be kept: for the calls that follow where these
+// are known, since each asks anew, and else for all.
 func (v *values) ttl() string {
-	return nvext.FormatTTL(nvext.TTL(uint64(v.total), uint64(v.iat)))
+	calls := v.left
+	if calls == 0 {
+		calls = v.total
+	}
+	return nvext.FormatTTL(nvext.TTL(uint64(calls), uint64(v.iat)))
 }
