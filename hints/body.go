@@ -13,8 +13,9 @@ import (
 )
 
 // take returns a request's body, or why no hints are added to it. plain is what to send in
-// that case: req itself, as long as its body was not touched; otherwise that is closed, or
-// will be. The error is that of a body that could not be read to its end, and not again.
+// that case: req itself, as long as its body was not touched; nil for a copy of req with the
+// body that was read. Then the request's own is closed, or will be. The error is that of a
+// body that could not be read to its end, and not again.
 func (t *Transport) take(req *http.Request) (body []byte, plain *http.Request, why Reason, err error) {
 	switch {
 	case req.Body == nil || req.Body == http.NoBody:
@@ -65,11 +66,10 @@ func (t *Transport) takeCopy(req *http.Request) ([]byte, *http.Request, Reason, 
 // taken returns a body that was read to its end.
 func taken(req *http.Request, body []byte) ([]byte, *http.Request, Reason, error) {
 	closeBody(req)
-	plain := withBody(req, openai.Pieces{body})
 	if len(body) == 0 {
-		return nil, plain, Empty, nil
+		return nil, nil, Empty, nil
 	}
-	return body, plain, hinted, nil
+	return body, nil, hinted, nil
 }
 
 // closers closes several.
@@ -86,6 +86,9 @@ func (c closers) Close() error {
 // takeBody reads a body that can be read once. Whoever leaves meanwhile does not wait for
 // the rest of it.
 func (t *Transport) takeBody(req *http.Request) ([]byte, *http.Request, Reason, error) {
+	if err := context.Cause(req.Context()); err != nil {
+		return nil, nil, 0, err
+	}
 	stop := context.AfterFunc(req.Context(), func() { req.Body.Close() })
 	body, err := readAll(req.Body, req.ContentLength, t.maxBody, min(max(req.ContentLength, 0), maxTrusted))
 	if !stop() {
@@ -114,7 +117,7 @@ var (
 )
 
 // maxTrusted is how much memory is taken for a body of a stated length before it is there.
-const maxTrusted = 1 << 20
+const maxTrusted = 64 << 10
 
 // readAll reads a body of a stated length, or of one that is not known if it is not above
 // 0, into room for so many bytes at first. With errLarge and errLength it returns what it

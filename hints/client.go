@@ -5,10 +5,13 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/stator-ai/stator/trie"
@@ -22,7 +25,7 @@ func NewClient(cfg Config, opts ...Option) (*http.Client, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("hints: %w", err)
 	}
-	base := newHTTPTransport(cfg.RequestTimeout, cfg.VerifySSL)
+	base := newPatient(cfg.RequestTimeout, cfg.VerifySSL)
 	if !cfg.Enable {
 		return &http.Client{Transport: base}, nil
 	}
@@ -62,8 +65,15 @@ func (t *Transport) loadTrie() {
 		slog.String("path", t.triePath), slog.Any("error", err))
 }
 
-// newHTTPTransport returns a transport that gives up after that long without progress.
-func newHTTPTransport(timeout time.Duration, verify bool) *http.Transport {
+// patient is a transport that gives up after some time without progress: of connecting, of
+// sending, of waiting for an answer, and of waiting for more of it. Each request has that
+// time for itself, also on a connection that it shares with others.
+type patient struct {
+	*http.Transport
+	timeout time.Duration
+}
+
+func newPatient(timeout time.Duration, verify bool) *patient {
 	t := &http.Transport{
 		DialContext:           newDialer(timeout).DialContext,
 		Proxy:                 http.ProxyFromEnvironment,
@@ -72,15 +82,71 @@ func newHTTPTransport(timeout time.Duration, verify bool) *http.Transport {
 		MaxIdleConnsPerHost:   32,
 		IdleConnTimeout:       90 * time.Second,
 		TLSHandshakeTimeout:   timeout,
+		ResponseHeaderTimeout: timeout,
 		ExpectContinueTimeout: time.Second,
 	}
 	if !verify {
 		t.TLSClientConfig = &tls.Config{InsecureSkipVerify: true}
 	}
-	return t
+	return &patient{t, timeout}
 }
 
-// timedDialer makes connections that take no longer for anything than to be made.
+// RoundTrip sends a request and has the answer's body be waited for no longer than that.
+func (p *patient) RoundTrip(req *http.Request) (*http.Response, error) {
+	ctx, cancel := context.WithCancelCause(req.Context())
+	resp, err := p.Transport.RoundTrip(req.WithContext(ctx))
+	if err != nil {
+		cancel(nil)
+		return nil, err
+	}
+	if resp.StatusCode == http.StatusSwitchingProtocols { // whose body is written to as well
+		context.AfterFunc(req.Context(), func() { cancel(nil) })
+		return resp, nil
+	}
+	resp.Body = newPatientBody(resp.Body, p.timeout, cancel)
+	return resp, nil
+}
+
+// patientBody is a body each read of which takes a bounded time.
+type patientBody struct {
+	io.ReadCloser
+	timeout time.Duration
+	late    *time.Timer
+	expired atomic.Bool
+	cancel  context.CancelCauseFunc
+}
+
+func newPatientBody(body io.ReadCloser, timeout time.Duration, cancel context.CancelCauseFunc) *patientBody {
+	b := &patientBody{ReadCloser: body, timeout: timeout, cancel: cancel}
+	b.late = time.AfterFunc(timeout, func() {
+		b.expired.Store(true)
+		cancel(os.ErrDeadlineExceeded)
+	})
+	b.late.Stop()
+	return b
+}
+
+func (b *patientBody) Read(p []byte) (int, error) {
+	b.late.Reset(b.timeout)
+	n, err := b.ReadCloser.Read(p)
+	b.late.Stop()
+	if err != nil {
+		if err != io.EOF && b.expired.Load() {
+			err = fmt.Errorf("no more of the answer came for %s: %w", b.timeout, os.ErrDeadlineExceeded)
+		}
+		b.cancel(nil)
+	}
+	return n, err
+}
+
+func (b *patientBody) Close() error {
+	b.late.Stop()
+	err := b.ReadCloser.Close()
+	b.cancel(nil)
+	return err
+}
+
+// timedDialer makes connections on which a write takes no longer than to make them.
 type timedDialer struct{ net.Dialer }
 
 func newDialer(timeout time.Duration) *timedDialer {
@@ -95,23 +161,14 @@ func (d *timedDialer) DialContext(ctx context.Context, network, addr string) (ne
 	return &timedConn{Conn: c, timeout: d.Timeout}, nil
 }
 
-// timedConn is a connection whose reads and writes take a bounded time each.
+// timedConn is a connection whose writes take a bounded time each.
 type timedConn struct {
 	net.Conn
 	timeout time.Duration
 }
 
-func (c *timedConn) Read(b []byte) (int, error) {
-	if err := c.SetReadDeadline(time.Now().Add(c.timeout)); err != nil {
-		return 0, err
-	}
-	return c.Conn.Read(b)
-}
-
-// Write also moves the deadline of a read that waits already, as one does on a connection
-// that was idle: it is the answer to this that it waits for now.
 func (c *timedConn) Write(b []byte) (int, error) {
-	if err := c.SetDeadline(time.Now().Add(c.timeout)); err != nil {
+	if err := c.SetWriteDeadline(time.Now().Add(c.timeout)); err != nil {
 		return 0, err
 	}
 	return c.Conn.Write(b)

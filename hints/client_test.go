@@ -31,12 +31,16 @@ func TestC11Client(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			base := client.Transport.(*http.Transport)
+			base := client.Transport.(*patient)
 			if insecure := base.TLSClientConfig != nil && base.TLSClientConfig.InsecureSkipVerify; insecure == verify {
 				t.Errorf("verify %t: insecure %t", verify, insecure)
 			}
-			if base.TLSHandshakeTimeout != want {
-				t.Errorf("handshake may take %s, want %s", base.TLSHandshakeTimeout, want)
+			for what, got := range map[string]time.Duration{
+				"a handshake": base.TLSHandshakeTimeout, "an answer": base.ResponseHeaderTimeout, "more of an answer": base.timeout,
+			} {
+				if got != want {
+					t.Errorf("%s may take %s, want %s", what, got, want)
+				}
 			}
 			if client.Timeout != 0 {
 				t.Errorf("a stream may take %s", client.Timeout)
@@ -84,32 +88,38 @@ func TestAnnounce(t *testing.T) {
 // Connecting, reading and writing have the time that is configured, each for itself.
 func TestC11Timeouts(t *testing.T) {
 	const timeout = 120 * time.Second
+	took := func(t *testing.T, what string, f func() error) {
+		began := time.Now()
+		if err := f(); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if d := time.Since(began); d != timeout {
+			t.Errorf("%s took %s, want %s", what, d, timeout)
+		}
+	}
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
-		defer ours.Close()
 		defer theirs.Close()
 		c := &timedConn{Conn: ours, timeout: timeout}
-		took := func(what string, f func() error, want time.Duration) {
-			began := time.Now()
-			if err := f(); !errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Errorf("%s: %v", what, err)
+		defer c.Close()
+		took(t, "a write that nobody takes", func() error { _, err := c.Write([]byte("x")); return err })
+	})
+	synctest.Test(t, func(t *testing.T) {
+		r, w := io.Pipe()
+		b := newPatientBody(r, timeout, func(cause error) { r.CloseWithError(cause) })
+		read := func() error { _, err := b.Read(make([]byte, 1)); return err }
+		for range 3 { // in all, that is longer
+			go func() {
+				time.Sleep(timeout - time.Second)
+				w.Write([]byte("x"))
+			}()
+			if err := read(); err != nil {
+				t.Error(err)
 			}
-			if d := time.Since(began); d != want {
-				t.Errorf("%s took %s, want %s", what, d, want)
-			}
+			time.Sleep(2 * timeout) // a reader may take its time
 		}
-		read := func() error { _, err := c.Read(make([]byte, 1)); return err }
-		took("a read that nobody answers", read, timeout)
-		took("a write that nobody takes", func() error { _, err := c.Write([]byte("x")); return err }, timeout)
-		took("another read", read, timeout)
-		// A read that waits on an idle connection gets as long as the answer to what is
-		// written meanwhile.
-		go func() {
-			time.Sleep(timeout - time.Second)
-			go c.Write([]byte("x"))
-			theirs.Read(make([]byte, 1))
-		}()
-		took("a read with a write at its end", read, 2*timeout-time.Second)
+		took(t, "a read that nothing comes to", read)
+		b.Close()
 	})
 	if d := newDialer(timeout); d.Timeout != timeout {
 		t.Errorf("a connection may take %s", d.Timeout)
@@ -120,13 +130,65 @@ func TestC11Timeouts(t *testing.T) {
 func TestC11Connections(t *testing.T) {
 	srv := httptest.NewServer(http.NotFoundHandler())
 	defer srv.Close()
-	base := newHTTPTransport(7*time.Second, true)
-	c, err := base.DialContext(t.Context(), "tcp", srv.Listener.Addr().String())
+	c, err := newPatient(7*time.Second, true).DialContext(t.Context(), "tcp", srv.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
 	if timed, ok := c.(*timedConn); !ok || timed.timeout != 7*time.Second {
 		t.Errorf("%T: %+v", c, c)
+	}
+}
+
+// A call that gets no answer is given up although another one on its connection does.
+func TestC11SharedConnection(t *testing.T) {
+	silentDone := make(chan struct{})
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor != 2 {
+			t.Errorf("over %s", r.Proto)
+		}
+		w.WriteHeader(http.StatusOK)
+		flush := http.NewResponseController(w).Flush
+		flush()
+		if r.URL.Path == "/silent" {
+			<-r.Context().Done()
+			return
+		}
+		for {
+			select {
+			case <-silentDone:
+				return
+			case <-time.After(5 * time.Millisecond):
+				w.Write([]byte("x"))
+				flush()
+			}
+		}
+	}))
+	srv.EnableHTTP2 = true
+	srv.StartTLS()
+	defer srv.Close()
+	cfg := DefaultConfig()
+	cfg.VerifySSL, cfg.RequestTimeout = false, 2*time.Second
+	client, err := NewClient(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.CloseIdleConnections()
+	chatty, err := client.Get(srv.URL + "/chatty")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer chatty.Body.Close()
+	silent, err := client.Get(srv.URL + "/silent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadAll(silent.Body); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the silent call ended with %v", err)
+	}
+	silent.Body.Close()
+	close(silentDone)
+	if _, err := io.ReadAll(chatty.Body); err != nil {
+		t.Errorf("the other ended with %v", err)
 	}
 }

@@ -137,9 +137,9 @@ func within(ctx context.Context, names []string, id string) context.Context {
 	}
 	return with(ctx, func(s *scope) {
 		s.path, s.caller = names, ""
-		s.function, s.unnamed = id, id == ""
-		if s.unnamed {
-			s.function = digest(s.run + "\x00" + strings.Join(names, "\x00"))
+		s.counted = digest(s.run + "\x00" + strings.Join(names, "\x00") + "\x00" + id)
+		if s.function, s.unnamed = id, id == ""; s.unnamed {
+			s.function = s.counted
 		}
 	})
 }

@@ -182,7 +182,11 @@ func WithCompat(c Compat) Option { return func(o *options) { o.compat = c } }
 // WithMatch sets which requests get hints; [MatchLLM] is the default. Whatever it says, only
 // a JSON object in the body can carry them.
 func WithMatch(match func(*http.Request) bool) Option {
-	return func(o *options) { o.match = match }
+	return func(o *options) {
+		if match != nil {
+			o.match = match
+		}
+	}
 }
 
 // WithMaxBody sets the longest body that hints are added to; longer ones pass as they are.
@@ -209,7 +213,11 @@ func WithRecording(r *Recorder) Option { return func(o *options) { o.recorder = 
 // WithLogger sets where a transport says how it is set up and what it could not do. By
 // default the latter goes to slog.Default(), and nothing else.
 func WithLogger(l *slog.Logger) Option {
-	return func(o *options) { o.logger, o.verbose = l, true }
+	return func(o *options) {
+		if l != nil {
+			o.logger, o.verbose = l, true
+		}
+	}
 }
 
 // MatchLLM matches calls of a model: a POST of JSON, or of nobody says what, to a path that

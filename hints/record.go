@@ -1,6 +1,7 @@
 package hints
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -101,8 +102,8 @@ func (s *scope) newSpan(kind trie.SpanKind, name, id string) trie.Span {
 		Start:            time.Now(),
 		Status:           statusOK,
 	}
-	if span.RunID == "" {
-		span.RunID = strayRun()
+	if span.RunID == "" { // calls that have nothing in common are no run
+		span.RunID = cmp.Or(s.outermost, id)
 	}
 	if s.span != nil {
 		span.ParentSpanID = s.span.SpanID
@@ -123,8 +124,8 @@ type recording struct {
 	span trie.Span
 }
 
-// begin begins the recording of a call, nil without a recorder. The body is nil if it is
-// not known.
+// begin begins the recording of a call, nil without a recorder. The body has no members if
+// it is not known.
 func (r *Recorder) begin(s *scope, prefix string, body *openai.Object) *recording {
 	if r == nil {
 		return nil
@@ -133,9 +134,7 @@ func (r *Recorder) begin(s *scope, prefix string, body *openai.Object) *recordin
 	if rec.span.PrefixID = prefix; prefix == "" {
 		rec.span.PrefixID = shortID(s.prefixID())
 	}
-	if body != nil {
-		rec.span.Name, _ = body.Get("model").Text()
-	}
+	rec.span.Name, _ = body.Get("model").Text()
 	return rec
 }
 
@@ -145,6 +144,8 @@ func (r *recording) answered(resp *http.Response, err error) {
 	case r == nil:
 	case err != nil:
 		r.end(failure(err))
+	case resp.StatusCode < 200, resp.StatusCode >= 300 && resp.StatusCode < 400:
+		// No answer: the call goes on elsewhere, or is something else from here on.
 	default:
 		if resp.StatusCode >= 400 {
 			r.span.Status = statusError
@@ -216,16 +217,22 @@ func (b *recordedBody) Read(p []byte) (int, error) {
 // Close ends the recording of an answer that nobody read to its end. Many clients stop at
 // what they know to be the last of it.
 func (b *recordedBody) Close() error {
-	b.mu.Lock()
-	if !b.ended {
-		status := statusCancelled
-		if b.answer.complete() || b.read == b.length {
-			status = statusOK
-		}
-		b.end(status)
-	}
-	b.mu.Unlock()
+	b.left()
 	return b.ReadCloser.Close()
+}
+
+// left notes that nobody reads on.
+func (b *recordedBody) left() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ended {
+		return
+	}
+	status := statusCancelled
+	if b.answer.complete() || b.read == b.length {
+		status = statusOK
+	}
+	b.end(status)
 }
 
 // end writes down what became of the call. The lock is held.

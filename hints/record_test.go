@@ -146,6 +146,70 @@ func TestRecordedEnds(t *testing.T) {
 	}
 }
 
+// Where a call was sent on to, or turned into something else, there is no answer.
+func TestNothingRecorded(t *testing.T) {
+	for _, status := range []int{101, 307} {
+		var out strings.Builder
+		body := io.NopCloser(strings.NewReader(""))
+		base := roundTripper(func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: status, Header: http.Header{}, Body: body}, nil
+		})
+		tr := NewTransport(base, quiet, WithRecording(NewRecorder(&out)))
+		req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, chatURL, strings.NewReader(`{}`))
+		resp, err := tr.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if out.Len() > 0 || resp.Body != body {
+			t.Errorf("%d: recorded %s", status, out.String())
+		}
+	}
+}
+
+// Calls that belong to no run are not one.
+func TestRecordedWithoutRun(t *testing.T) {
+	var out strings.Builder
+	ctx := WithRecorder(t.Context(), NewRecorder(&out))
+	tr := NewTransport(answers(200, jsonType, `{}`), quiet)
+	f := EnterFunction(ctx, "f")
+	for _, ctx := range []context.Context{ctx, ctx, f, EnterFunction(f, "g")} {
+		req, _ := http.NewRequestWithContext(ctx, http.MethodPost, chatURL, strings.NewReader(`{}`))
+		resp, err := tr.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+	}
+	Leave(f)
+	s := spans(t, out.String())
+	if len(s) != 5 || s[0].RunID == s[1].RunID || s[1].RunID == s[2].RunID || s[2].RunID != s[3].RunID || s[3].RunID != s[4].RunID {
+		t.Errorf("recorded\n%s", out.String())
+	}
+}
+
+type panicky struct{}
+
+func (panicky) Write([]byte) (int, error) { panic("no") }
+
+// Whatever becomes of the recording, an answer can be closed.
+func TestRecorderPanics(t *testing.T) {
+	tr := NewTransport(answers(200, jsonType, `{}`), quiet, WithRecording(NewRecorder(panicky{})))
+	req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, chatURL, strings.NewReader(`{}`))
+	resp, err := tr.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	func() {
+		defer func() { recover() }()
+		resp.Body.Close()
+	}()
+	if err := resp.Body.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestRecordedCompressed(t *testing.T) {
 	var out strings.Builder
 	base := roundTripper(func(*http.Request) (*http.Response, error) {

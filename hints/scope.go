@@ -23,6 +23,8 @@ type scope struct {
 	path        []string // its end is never written to
 	function    string   // the id of the innermost invocation
 	unnamed     bool     // that id was made up of run and path
+	counted     string   // what its calls are counted by
+	outermost   string   // the id of the outermost invocation outside of any run
 	caller      string   // the id of the one that called it
 	prefix      string   // the override
 	branch      string
@@ -71,9 +73,9 @@ func WithRun(ctx context.Context, id string) context.Context {
 	}
 	return with(ctx, func(s *scope) {
 		s.run = id
-		s.path, s.function, s.caller = nil, "", ""
+		s.path, s.function, s.counted, s.caller, s.outermost = nil, "", "", "", ""
 		s.prefix, s.branch = "", ""
-		s.span = nil
+		s.span, s.attempts = nil, nil
 	})
 }
 
@@ -88,7 +90,11 @@ func EnterFunction(ctx context.Context, name string) context.Context {
 	id := newUUID()
 	return with(ctx, func(s *scope) {
 		s.path = append(slices.Clip(s.path), name)
-		s.caller, s.function, s.unnamed = s.function, id, false
+		s.caller, s.function, s.unnamed, s.counted = s.function, id, false, id
+		if s.run == "" && s.outermost == "" {
+			s.outermost = id
+		}
+		s.attempts = nil
 		s.open(trie.KindFunction, name, id)
 	})
 }
@@ -100,7 +106,7 @@ func FunctionPath(ctx context.Context) []string { return slices.Clip(scopeOf(ctx
 // WithPrefixID gives the calls made with ctx a prefix id: calls whose prompts begin alike
 // should have the same. An empty id takes an override away.
 func WithPrefixID(ctx context.Context, id string) context.Context {
-	return with(ctx, func(s *scope) { s.prefix = id })
+	return with(ctx, func(s *scope) { s.prefix, s.attempts = id, nil })
 }
 
 // WithBranch tells the parallel branches of a run apart. Calls at the same depth of one run
@@ -111,7 +117,7 @@ func WithBranch(ctx context.Context, name string) context.Context {
 		if s.branch != "" && name != "" {
 			name = s.branch + "/" + name
 		}
-		s.branch = name
+		s.branch, s.attempts = name, nil
 	})
 }
 
@@ -186,17 +192,18 @@ func WithInterArrival(ctx context.Context, d time.Duration) context.Context {
 }
 
 // WithCall makes all requests with ctx one call, for clients that try again: a call that is
-// sent twice is counted once. Requests of openai-go and anthropic-sdk-go, and those that
-// follow a redirect, are known without it.
+// sent twice is counted once. A context in which something else was entered since is none of
+// that call. Repeated requests of openai-go and anthropic-sdk-go, and those that follow a
+// redirect, are known without it, and taken to be the latest call with their prefix: where
+// several with one prefix run at a time, give each a context of its own.
 func WithCall(ctx context.Context) context.Context {
 	return with(ctx, func(s *scope) { s.attempts = new(attempts) })
 }
 
-// attempts remembers the place of a call that may be sent several times.
+// attempts remembers the places of a call that may be sent several times, by transport.
 type attempts struct {
-	mu   sync.Mutex
-	made bool
-	at   place
+	mu sync.Mutex
+	at map[*Transport]place
 }
 
 // newUUID returns a random UUID (version 4).

@@ -2,6 +2,7 @@ package hints
 
 import (
 	"context"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -154,6 +155,12 @@ func TestS3Bounds(t *testing.T) {
 			t.Errorf("after %d: %d, %t; want %d, %t", c.push, n, manual, c.want, c.manual)
 		}
 	}
+}
+
+func TestAbsurdInterArrival(t *testing.T) {
+	w := new(wire)
+	tr := NewTransport(w, quiet)
+	contains(t, post(t, tr, w, WithInterArrival(t.Context(), math.MaxInt64), `{}`), `"iat":2147483647`)
 }
 
 func TestExpectations(t *testing.T) {

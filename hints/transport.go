@@ -71,7 +71,7 @@ func (t *Transport) CloseIdleConnections() {
 // RoundTrip sends the request, with hints if it is one that they are for. Under the closed
 // policy a hint that is out of bounds is an error, and nothing is sent.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	if !t.match(req) {
+	if !t.matches(req) {
 		t.stats.untouched[Unmatched].Add(1)
 		return t.base.RoundTrip(req)
 	}
@@ -83,6 +83,17 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := t.base.RoundTrip(out)
 	call.answered(resp, err)
 	return resp, err
+}
+
+// matches asks the matcher. One that panics matches nothing.
+func (t *Transport) matches(req *http.Request) (ok bool) {
+	defer func() {
+		if e := recover(); e != nil {
+			ok = false
+			t.warnOnce("match", "the matcher of requests failed", slog.Any("error", e))
+		}
+	}()
+	return t.match(req)
 }
 
 // prepare returns the request to send in place of req, which it does not change, and what
@@ -97,26 +108,32 @@ func (t *Transport) prepare(req *http.Request) (*http.Request, *recording, error
 	if err != nil {
 		return nil, nil, err
 	}
-	if why != hinted {
-		t.stats.untouched[why].Add(1)
-		return plain, rec.begin(s, "", nil), nil
+	var o openai.Object
+	if why == hinted {
+		if o, err = openai.ParseObject(body); err != nil {
+			why = NotJSON
+		}
 	}
-	o, err := openai.ParseObject(body)
-	if err != nil {
-		t.stats.untouched[NotJSON].Add(1)
-		return plain, rec.begin(s, "", nil), nil
+	var v values
+	var pieces openai.Pieces
+	if why == hinted {
+		if v, err = t.hints(s, isRetry(req)); err != nil {
+			return nil, nil, err
+		}
+		if pieces, err = v.inject(&o, t.carrier, t.pinOf(&v)); err != nil { // an nvext of absurd size
+			why = NotJSON
+		}
 	}
-	v, err := t.hints(s, isRetry(req))
-	if err != nil {
-		return nil, nil, err
+	call := rec.begin(s, v.prefix, &o)
+	if why == hinted {
+		t.stats.hinted.Add(1)
+		return withBody(req, pieces), call, nil
 	}
-	pieces, err := v.inject(&o, t.carrier, t.pinOf(&v))
-	if err != nil { // an nvext of absurd size
-		t.stats.untouched[NotJSON].Add(1)
-		return plain, rec.begin(s, v.prefix, &o), nil
+	t.stats.untouched[why].Add(1)
+	if plain == nil {
+		plain = withBody(req, openai.Pieces{body})
 	}
-	t.stats.hinted.Add(1)
-	return withBody(req, pieces), rec.begin(s, v.prefix, &o), nil
+	return plain, call, nil
 }
 
 // hints works out what to say of a call and counts it. With again it was sent before.
@@ -148,28 +165,32 @@ func (t *Transport) pinOf(v *values) CachePin {
 // outside of any function, the prefix outside of any run.
 func (s *scope) functionKey(prefix string) string {
 	switch {
-	case s.function != "":
-		return shortID(s.function)
+	case s.counted != "":
+		return s.counted
 	case s.run != "":
-		return shortID(s.run)
+		return "run\x00" + shortID(s.run)
 	}
-	return prefix
+	return "prefix\x00" + prefix
 }
 
 // count counts a call in and returns its place.
 func (t *Transport) count(s *scope, prefix string, again bool) place {
-	if a := s.attempts; a != nil {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		if a.made {
-			t.stats.retried.Add(1)
-			return a.at
-		}
-		defer func() { a.made = true }()
-		a.at = t.countAnew(s, prefix, again)
-		return a.at
+	a := s.attempts
+	if a == nil {
+		return t.countAnew(s, prefix, again)
 	}
-	return t.countAnew(s, prefix, again)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if at, ok := a.at[t]; ok {
+		t.stats.retried.Add(1)
+		return at
+	}
+	at := t.countAnew(s, prefix, again)
+	if a.at == nil {
+		a.at = make(map[*Transport]place)
+	}
+	a.at[t] = place{prefix: at.prefix, function: at.function}
+	return at
 }
 
 func (t *Transport) countAnew(s *scope, prefix string, again bool) (at place) {
@@ -184,15 +205,15 @@ func (t *Transport) countAnew(s *scope, prefix string, again bool) (at place) {
 	return at
 }
 
-// uncount takes a call back that is not sent.
+// uncount takes a call back that is not sent, unless it was counted for an earlier attempt.
 func (t *Transport) uncount(s *scope, prefix string, at place) {
-	if a := s.attempts; a != nil {
-		a.mu.Lock()
-		a.made = false
-		a.mu.Unlock()
-	}
 	if at.newPrefix {
 		t.prefixes.undo(prefix, at.prefix)
+		if a := s.attempts; a != nil {
+			a.mu.Lock()
+			delete(a.at, t)
+			a.mu.Unlock()
+		}
 	}
 	if at.newFunction {
 		t.functions.undo(s.functionKey(prefix), at.function)

@@ -226,6 +226,30 @@ func TestRetriesKeepTheirPlace(t *testing.T) {
 		contains(t, send(tr, w, call, first), `"osl":1,`)
 	}
 	contains(t, send(tr, w, WithCall(t.Context()), first), `"osl":2,`)
+	// What is entered in a call is none of its attempts, nor is what another transport sends.
+	contains(t, send(tr, w, EnterFunction(call, "f"), first), `"osl":1,`, `"total_requests":2,`)
+	contains(t, send(tr, w, WithPrefixID(call, "p"), first), `"prefix_id":"p","total_requests":2,`)
+	contains(t, send(tr, w, WithRun(call, "r"), first), `"prefix_id":"r-d0","total_requests":2,`)
+	contains(t, send(NewTransport(w, quiet), w, call, first), "cache_control")
+}
+
+// An attempt that is refused does not take back the one before it.
+func TestClosedSecondAttempt(t *testing.T) {
+	w := new(wire)
+	tr := NewTransport(w, quiet, WithFailurePolicy(Closed), WithMaxSensitivity(5), WithLookup(numbered{}))
+	call := WithCall(WithRun(t.Context(), "r"))
+	contains(t, post(t, tr, w, call, `{}`), `"osl":1,`)
+	refused(t, tr, w, WithLatencySensitivity(call, 6))
+	contains(t, post(t, tr, w, call, `{}`), `"osl":1,`)
+	contains(t, post(t, tr, w, WithRun(t.Context(), "r"), `{}`), `"osl":2,`)
+}
+
+func TestMatcherPanics(t *testing.T) {
+	w := new(wire)
+	tr := NewTransport(w, quiet, WithMatch(nil), WithLogger(nil), WithMatch(func(*http.Request) bool { panic("no") }))
+	if got := post(t, tr, w, t.Context(), `{}`); got != `{}` || tr.Stats().Untouched["unmatched"] != 1 {
+		t.Errorf("sent %s; %+v", got, tr.Stats())
+	}
 }
 
 func TestClosedFailureLeavesCallUncounted(t *testing.T) {

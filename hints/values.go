@@ -53,7 +53,7 @@ func (t *Transport) expect(s *scope, at place, p *trie.Prediction) values {
 			v.osl = e.osl
 		}
 		if e.iat > 0 {
-			v.iat = int(max((e.iat.Nanoseconds()+500_000)/1_000_000, 1))
+			v.iat = int(max(e.iat.Round(time.Millisecond)/time.Millisecond, 1))
 		}
 		switch {
 		case e.hasRemaining:

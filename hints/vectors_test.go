@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -36,6 +37,10 @@ type vector struct {
 		PrefixID    string `json:"prefix_id"`
 		Sensitivity []int
 		Branch      []string
+		// What the program itself expects.
+		OutputTokens   int  `json:"output_tokens"`
+		RemainingCalls *int `json:"remaining_calls"`
+		InterArrivalMS int  `json:"inter_arrival_ms"`
 	}
 	Prediction *struct {
 		Remaining        float64
@@ -162,6 +167,11 @@ func TestVectors(t *testing.T) {
 			ctx = WithPrefixID(ctx, v.Context.PrefixID)
 			for _, n := range v.Context.Sensitivity {
 				ctx = WithLatencySensitivity(ctx, n)
+			}
+			ctx = WithOutputTokens(ctx, v.Context.OutputTokens)
+			ctx = WithInterArrival(ctx, time.Duration(v.Context.InterArrivalMS)*time.Millisecond)
+			if n := v.Context.RemainingCalls; n != nil {
+				ctx = WithRemainingCalls(ctx, *n)
 			}
 			for range v.CallsBefore {
 				post(t, tr, w, ctx, v.Body)

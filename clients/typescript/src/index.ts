@@ -13,11 +13,13 @@ import { parseObject } from "./json.js";
 import { settle, type Options, type Outgoing, type Problem } from "./options.js";
 import { randomHex } from "./random.js";
 import { current, type HintContext } from "./scope.js";
+import { shown } from "./shown.js";
 import type { Prediction } from "./trie.js";
 import { decide, HintError, shortId } from "./values.js";
 
 export { matchAll, matchLLM, type Level, type Options, type Outgoing, type Problem } from "./options.js";
-export { branch, current, enterFunction, HintContext, ready, run, withLatencySensitivity, withPrefixId } from "./scope.js";
+export { branch, current, enterFunction, HintContext, ready, run } from "./scope.js";
+export { withInterArrival, withLatencySensitivity, withOutputTokens, withPrefixId, withRemainingCalls } from "./scope.js";
 export { Trie, type Lookup, type Metrics, type Prediction } from "./trie.js";
 export { formatTTL, HintError } from "./values.js";
 
@@ -27,10 +29,12 @@ export interface Stats {
   hinted: number;
   /** unmatched were not for hints. */
   unmatched: number;
-  /** untouched matched and went out as they came: their body is no JSON object in a string, or something failed. */
+  /** untouched matched and went out as they came: their body is no JSON object in a string, or must stay as it is, or something failed. */
   untouched: number;
   /** retried were sent before; they are among the hinted. */
   retried: number;
+  /** withoutRun belonged to no run and had no prefix id of their own; they share one. */
+  withoutRun: number;
   /** predicted got a prediction, unpredicted were looked up without one. */
   predicted: number;
   unpredicted: number;
@@ -52,8 +56,9 @@ export type HintedFetch = typeof fetch & {
 /**
  * hinted returns a fetch that adds hints to calls of models. Give it to an SDK as its
  * `fetch`. Only bodies that are strings get hints: a Request's own body, a Blob, a form or
- * a stream passes as it is. It throws a TypeError for an option that is wrong; after that,
- * nothing about hints fails a request, unless failClosed says so.
+ * a stream passes as it is, and so does every body that a header holds a digest or a
+ * signature of. It throws a TypeError for an option that is wrong; after that, nothing
+ * about hints fails a request, unless failClosed says so.
  */
 export function hinted(options: Options = {}): HintedFetch {
   const wrapper = new Wrapper(options);
@@ -71,7 +76,7 @@ class Wrapper {
   private readonly prefixes;
   private readonly functions;
   private readonly stray = randomHex(8);
-  private readonly counts = { hinted: 0, unmatched: 0, untouched: 0, retried: 0, predicted: 0, unpredicted: 0, problems: 0 };
+  private readonly counts = { hinted: 0, unmatched: 0, untouched: 0, retried: 0, withoutRun: 0, predicted: 0, unpredicted: 0, problems: 0 };
 
   constructor(private readonly options: Options) {
     this.settings = settle(options);
@@ -102,14 +107,15 @@ class Wrapper {
       this.counts.unmatched++;
       return init;
     }
-    const encoding = request.headers.get("content-encoding");
-    const body = encoding && encoding !== "identity" ? undefined : init?.body;
-    const object = typeof body === "string" ? parseObject(body) : undefined;
+    const seal = sealedBy(request.headers);
+    const object = !seal && typeof init?.body === "string" ? parseObject(init.body) : undefined;
     if (!object) {
       this.counts.untouched++;
-      this.problem({ kind: "body", message: "the body is no JSON object in a string" });
+      const message = seal ? `the body must stay as it is: the request has ${seal}` : "the body is no JSON object in a string";
+      this.problem({ kind: "body", message });
       return init;
     }
+    for (const message of Object.values(context.faults)) this.problem({ kind: "scope", message });
     const text = inject(object, this.values(context, retried(request)), this.settings);
     this.counts.hinted++;
     return withBody(init!, request.headers, text);
@@ -129,6 +135,7 @@ class Wrapper {
     });
     this.prefixes.set(prefix, index);
     if (!o.compat && o.lookup) this.functions.set(invocation, call);
+    if (context.stray) this.counts.withoutRun++;
     if (again) this.counts.retried++;
     return v;
   }
@@ -137,9 +144,9 @@ class Wrapper {
     const { lookup } = this.settings;
     if (!lookup) return undefined;
     try {
-      const p = lookup.find(context.path, call);
-      if (p) this.counts.predicted++;
-      else this.counts.unpredicted++;
+      const p = this.settings.compat && lookup.findPlain ? lookup.findPlain(context.path, call) : lookup.find(context.path, call);
+      if (p) check(p);
+      this.counts[p ? "predicted" : "unpredicted"]++;
       return p;
     } catch (error) {
       this.problem({ kind: "lookup", message: "the lookup of a prediction failed", error });
@@ -157,6 +164,16 @@ class Wrapper {
   }
 }
 
+/** check throws if what a lookup returned is no prediction. */
+function check(p: Prediction): void {
+  for (const name of ["remainingCalls", "outputTokens", "interarrivalMs"] as const) {
+    const m = p[name];
+    if (typeof m?.sampleCount !== "number" || typeof m.mean !== "number" || typeof m.p90 !== "number") {
+      throw new TypeError(`${name}: expected sampleCount, mean and p90, got ${shown(m)}`);
+    }
+  }
+}
+
 function outgoing(input: Input, init: RequestInit | undefined): Outgoing {
   const request = typeof input === "object" && "url" in input ? input : undefined;
   return {
@@ -169,7 +186,18 @@ function outgoing(input: Input, init: RequestInit | undefined): Outgoing {
 /** retried reports whether an SDK of OpenAI or Anthropic sent the call before. */
 function retried(request: Outgoing): boolean {
   const n = request.headers.get("x-stainless-retry-count");
-  return n !== null && n !== "0";
+  return n !== null && n !== "" && n !== "0";
+}
+
+/** sealing are headers that hold for the bytes of the body alone. */
+const sealing = ["Content-MD5", "Digest", "Content-Digest", "X-Amz-Content-Sha256", "Signature"];
+
+/** sealedBy names the header because of which a body must not change, or is compressed. */
+function sealedBy(headers: Headers): string | undefined {
+  const encoding = headers.get("Content-Encoding");
+  if (encoding && encoding !== "identity") return "Content-Encoding";
+  if (headers.get("Authorization")?.startsWith("AWS4-")) return "Authorization: AWS4"; // a signature of the body, too
+  return sealing.find((name) => headers.has(name));
 }
 
 /** withBody returns init with another body. A length that was set would be wrong. */

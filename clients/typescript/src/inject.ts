@@ -14,7 +14,8 @@ export function inject(body: ObjectView, v: Values, o: Settings): string {
   if (o.carrier === "annotations") {
     edits.push(["annotations", annotations(ext.get("annotations"), v)]);
   } else if (o.carrier === "nat" && v.pin) {
-    const ttl = formatTTL(v.totalRequests, v.iat);
+    // Where the calls that follow are known, each of them asks anew.
+    const ttl = formatTTL(v.left || v.totalRequests, v.iat);
     edits.push(["cache_control", `{"type":${JSON.stringify(o.cachePin)},"ttl":"${ttl}"}`]);
   }
   return body.edit([["nvext", ext.edit(edits)]]);

@@ -1,5 +1,7 @@
 // What a wrapper is told when it is made.
 
+import { nearest } from "./nearest.js";
+import { shown } from "./shown.js";
 import type { Lookup } from "./trie.js";
 
 /** Level is a word for a number of tokens or milliseconds, in any case. */
@@ -15,11 +17,12 @@ export interface Outgoing {
 /** Problem is something that was wrong with the hints of a request, which went out anyway. */
 export interface Problem {
   /**
-   * kind is what it was about: `body`, which is no JSON object in a string; `bounds`, a
-   * value that was clamped; `lookup`, which threw; or `internal`, a fault of a matcher or
-   * of the wrapper.
+   * kind is what it was about: `body`, which is no JSON object in a string, or must stay as
+   * it is; `scope`, which was told what it cannot use and says nothing; `bounds`, a value
+   * that was clamped; `lookup`, which threw; or `internal`, a fault of a matcher or of the
+   * wrapper.
    */
-  readonly kind: "body" | "bounds" | "lookup" | "internal";
+  readonly kind: "body" | "scope" | "bounds" | "lookup" | "internal";
   readonly message: string;
   /** error is what was thrown, if anything was. */
   readonly error?: unknown;
@@ -88,8 +91,36 @@ export interface Settings {
 export const maxCount = 2 ** 31 - 1;
 export const maxOsl = 2 ** 32 - 1;
 
+/** known has the name of every option. */
+const known: Record<keyof Options, true> = {
+  fetch: true,
+  totalRequests: true,
+  osl: true,
+  iat: true,
+  polarity: true,
+  carrier: true,
+  cachePin: true,
+  cacheControl: true,
+  maxSensitivity: true,
+  lookup: true,
+  match: true,
+  maxPrefixes: true,
+  compat: true,
+  failClosed: true,
+  onProblem: true,
+};
+
 /** settle checks options. It throws a TypeError that names the one that is wrong. */
 export function settle(o: Options): Settings {
+  if (typeof o !== "object" || o === null) throw new TypeError(`options: expected an object, got ${shown(o)}`);
+  for (const name of Object.keys(o)) {
+    if (!Object.hasOwn(known, name)) throw unknown(name);
+  }
+  for (const name of ["fetch", "match", "onProblem"] as const) {
+    if (o[name] != null && typeof o[name] !== "function") throw wrong(name, "a function", o[name]);
+  }
+  if (o.failClosed != null && typeof o.failClosed !== "boolean") throw wrong("failClosed", "true or false", o.failClosed);
+  if (o.lookup != null && typeof o.lookup.find !== "function") throw wrong("lookup", "something with a function find", o.lookup);
   return {
     totalRequests: whole("totalRequests", o.totalRequests ?? 10, 50),
     osl: whole("osl", levelOf(o.osl, 128, 512, 2048) ?? 512, maxOsl),
@@ -121,22 +152,34 @@ function levelOf(v: number | string | undefined, low: number, medium: number, hi
 
 function whole(name: string, v: unknown, high: number): number {
   if (typeof v === "number" && Number.isInteger(v) && v >= 1 && v <= high) return v;
-  throw new TypeError(`${name}: expected a whole number from 1 to ${high}, got ${JSON.stringify(v)}`);
+  throw wrong(name, `a whole number from 1 to ${high}`, v);
 }
 
-function oneOf<T>(name: string, v: T, known: readonly T[]): T {
-  if (known.includes(v)) return v;
-  throw new TypeError(`${name}: expected one of ${known.map(String).join(", ")}, got ${JSON.stringify(v)}`);
+function oneOf<T>(name: string, v: T, choices: readonly T[]): T {
+  if (choices.includes(v)) return v;
+  throw wrong(name, `one of ${choices.map(String).join(", ")}`, v);
+}
+
+function wrong(name: string, expected: string, got: unknown): TypeError {
+  return new TypeError(`${name}: expected ${expected}, got ${shown(got)}`);
+}
+
+function unknown(name: string): TypeError {
+  const names = Object.keys(known);
+  const near = nearest(name, names);
+  const help = near ? `did you mean ${near}?` : `there are ${names.join(", ")}`;
+  return new TypeError(`${name.slice(0, 80)}: unknown option; ${help}`);
 }
 
 /**
  * matchLLM matches calls of a model: a POST of JSON, or of nobody says what, to a path that
- * ends in /chat/completions, /completions, /responses or /messages.
+ * ends in /chat/completions, /completions, /responses or /messages, and not to a thread.
  */
 export function matchLLM(request: Outgoing): boolean {
   if (!matchAll(request)) return false;
-  const path = request.url.replace(/[?#].*$/s, "");
+  const path = request.url.replace(/[?#].*$/s, "").replace(/^(?:[a-z][a-z0-9+.-]*:)?\/\/[^/]*/i, "");
   if (!/\/(?:completions|responses|messages)$/.test(path)) return false;
+  if (path.endsWith("/messages") && path.includes("/threads/")) return false; // adds one to a thread
   const type = request.headers.get("content-type")?.split(";")[0]!.trim().toLowerCase();
   return !type || type === "application/json" || type.endsWith("+json");
 }

@@ -29,6 +29,8 @@ export interface Lookup {
    * the callIndex-th in its invocation, from 1; nothing if there is none.
    */
   find(path: readonly string[], callIndex: number): Prediction | null | undefined;
+  /** findPlain, if there is one, is used in place of find where values are NeMo Agent Toolkit's. */
+  findPlain?(path: readonly string[], callIndex: number): Prediction | null | undefined;
 }
 
 interface Node {
@@ -78,7 +80,7 @@ export class Trie implements Lookup {
     let whole = this.walk(path, callIndex);
     if (!whole.complete && path.length > 1 && path[0] === "root") {
       const below = this.walk(path.slice(1), callIndex);
-      if (below.complete || below.matched > whole.matched) whole = below;
+      if (below.matched > 0 && below.matched >= whole.matched) whole = below;
     }
     if (whole.complete && whole.best) return whole.best;
     if (path.length > 2) {
@@ -86,6 +88,14 @@ export class Trie implements Lookup {
       if (pair.complete && pair.depth > 0) return pair.best;
     }
     return whole.best;
+  }
+
+  /**
+   * findPlain returns the prediction that NeMo Agent Toolkit finds: that of the deepest node
+   * on the whole path from the root, as far as it is there.
+   */
+  findPlain(path: readonly string[], callIndex: number): Prediction | undefined {
+    return this.walk(path, callIndex).best;
   }
 
   /** walk goes down by as many of the names as there are, to the deepest prediction. */

@@ -13,6 +13,8 @@ export interface Values {
   osl: number;
   totalRequests: number;
   iat: number;
+  /** left is the call and those that follow, 0 if only the total is known. */
+  left: number;
   /** pin is whether the prompt's blocks are to be kept. */
   pin: boolean;
 }
@@ -26,7 +28,8 @@ const defaultSensitivity = 2;
 
 /**
  * decide works out what to say of the index-th call with a prefix, with what is predicted
- * for it, if anything. What is out of bounds is clamped, and bounds hears of it.
+ * for it, if anything; what the context says goes before that. What is out of bounds is
+ * clamped, and bounds hears of it.
  */
 export function decide(
   o: Settings,
@@ -43,10 +46,17 @@ export function decide(
     osl: o.osl,
     totalRequests: o.totalRequests,
     iat: o.iat,
-    pin: o.cachePin !== null && (o.cacheControl === "always" || index === 1),
+    left: 0,
+    pin: false,
   };
+  const before = context.stray ? 0 : index - 1;
   if (p && o.compat) predictAsNAT(o, v, p);
-  else if (p) predict(v, p, index);
+  else if (p) predict(v, p, before);
+  if (context.outputTokens > 0) v.osl = context.outputTokens;
+  if (context.interArrivalMs > 0) v.iat = Math.max(Math.round(context.interArrivalMs), 1);
+  if (context.remainingCalls >= 0) remain(v, context.remainingCalls, before);
+  // After the last call there is nothing to keep.
+  v.pin = v.left !== 1 && o.cachePin !== null && (o.cacheControl === "always" || index === 1);
   v.totalRequests = clamp("total_requests", v.totalRequests, 1, maxCount, bounds);
   v.osl = clamp("osl", v.osl, 1, maxOsl, bounds);
   v.iat = clamp("iat", v.iat, 1, maxCount, bounds);
@@ -62,15 +72,21 @@ function sensitivity(o: Settings, context: HintContext, p: Prediction | null | u
 }
 
 /**
- * predict takes a prediction over. Each of its parts counts for itself: one that was
- * measured and one that says something. After the last call there is nothing to keep.
+ * remain makes of the calls that follow, and those that were before, the number of all with
+ * the prefix. On the last one that is 1.
  */
-function predict(v: Values, p: Prediction, index: number): void {
+function remain(v: Values, n: number, before: number): void {
+  v.left = 1 + Math.min(n, maxCount);
+  v.totalRequests = n === 0 ? 1 : before + v.left;
+}
+
+/**
+ * predict takes a prediction over. Each of its parts counts for itself: one that was
+ * measured and one that says something.
+ */
+function predict(v: Values, p: Prediction, before: number): void {
   const remaining = rounded(p.remainingCalls.mean);
-  if (says(remaining, p.remainingCalls)) {
-    v.totalRequests = remaining === 0 ? 1 : index + remaining;
-    if (remaining === 0) v.pin = false;
-  }
+  if (says(remaining, p.remainingCalls)) remain(v, remaining, before);
   const osl = rounded(p.outputTokens.p90);
   if (osl !== undefined && osl > 0) v.osl = osl;
   const iat = rounded(p.interarrivalMs.mean);
@@ -113,10 +129,10 @@ function clamp(name: string, n: number, low: number, high: number, bounds: (mess
 
 /**
  * formatTTL returns how long to keep a prompt's blocks, as cache_control takes it: the
- * time that all calls should take, as whole minutes or else as seconds, rounded up.
+ * time that so many calls should take, as whole minutes or else as seconds, rounded up.
  */
-export function formatTTL(totalRequests: number, iat: number): string {
-  const ms = BigInt(totalRequests) * BigInt(iat);
+export function formatTTL(calls: number, iat: number): string {
+  const ms = BigInt(calls) * BigInt(iat);
   let s = (ms + 999n) / 1000n;
   if (s < 1n) s = 1n;
   if (s > maxSeconds) s = maxSeconds;

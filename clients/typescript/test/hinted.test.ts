@@ -28,12 +28,36 @@ test("C2, C3, C5, C6 options that are wrong are named", () => {
     { carrier: "headers" },
     { compat: "nat-1.4" },
     { maxPrefixes: 0 },
+    { osl: 5n },
+    { lookup: {} },
+    { lookup: { find: 1 } },
+    { lookup: "trie.json" },
+    { match: /completions/ },
+    { fetch: {} },
+    { onProblem: console },
+    { failClosed: "false" },
   ]) {
     const name = Object.keys(bad)[0]!;
-    assert.throws(() => hinted(bad as Options), new RegExp(`^TypeError: ${name}: expected `), JSON.stringify(bad));
+    assert.throws(() => hinted(bad as Options), new RegExp(`^TypeError: ${name}: expected `), name);
   }
   for (const good of [{ totalRequests: 1 }, { totalRequests: 50 }, { maxSensitivity: 1 }, { maxSensitivity: 10000 }, { cachePin: null }]) {
     hinted(good as Options);
+  }
+});
+
+test("options that nobody knows are named, with the nearest one", () => {
+  for (const [bad, want] of [
+    [{ totalRequest: 5 }, /^TypeError: totalRequest: unknown option; did you mean totalRequests\?$/],
+    [{ osl: 5, max_sensitivity: 5 }, /^TypeError: max_sensitivity: unknown option; did you mean maxSensitivity\?$/],
+    [{ cachecontrol: "always" }, /^TypeError: cachecontrol: unknown option; did you mean cacheControl\?$/],
+    [{ onproblems: undefined }, /^TypeError: onproblems: unknown option; did you mean onProblem\?$/],
+    [{ typo: 1 }, /^TypeError: typo: unknown option; there are fetch, totalRequests, osl, .*, onProblem$/],
+    [{ toString: 1 }, /^TypeError: toString: unknown option; /],
+    [{ ["x".repeat(1000)]: 1 }, /^TypeError: x{80}: unknown option; /],
+    [null, /^TypeError: options: expected an object, got null$/],
+    ["osl", /^TypeError: options: expected an object, got "osl"$/],
+  ] as [Options, RegExp][]) {
+    assert.throws(() => hinted(bad), want);
   }
 });
 
@@ -78,6 +102,9 @@ test("what is no call of a model passes as the very same objects", async () => {
     [`${url}chat/completions`, { body, method: "POST", headers: { "content-type": "text/plain" } }],
     [`${url}chat/completions/123`, post(body)],
     [`${url}files?x=/chat/completions`, post(body)],
+    [`${url}threads/thread_1/messages`, post(body)],
+    ["/threads/thread_1/messages?x=1", post(body)],
+    ["http://messages", post(body)],
     [new Request(`${url}chat/completions`, post(body)), undefined],
     [`${url}chat/completions`, { method: "POST", body: new Blob([body]) }],
     [`${url}chat/completions`, { method: "POST", body: new FormData() }],
@@ -92,7 +119,7 @@ test("what is no call of a model passes as the very same objects", async () => {
     assert.ok(sent.input === input && sent.init === init, `${String(input)} ${JSON.stringify(init)}`);
   }
   const { unmatched, untouched, hinted: count, prefixes } = f.stats();
-  assert.deepEqual({ unmatched, untouched, count, prefixes }, { unmatched: 6, untouched: 7, count: 0, prefixes: 0 });
+  assert.deepEqual({ unmatched, untouched, count, prefixes }, { unmatched: 9, untouched: 7, count: 0, prefixes: 0 });
 });
 
 test("calls of a model are known in every form of a fetch", async () => {
@@ -105,12 +132,44 @@ test("calls of a model are known in every form of a fetch", async () => {
     ["http://engine/openai/responses", { ...post(body), headers: new Headers({ "Content-Type": "application/json; charset=utf-8" }) }],
     ["http://engine/v1/messages", { ...post(body), headers: [["content-type", "application/vnd.x+json"]] }],
     [new Request("http://engine/v1/chat/completions", { method: "POST" }), { body }],
+    ["http://user@threads/messages", post(body)],
+    ["//threads/v1/messages", post(body)],
+    ["/messages?after=/threads/1", post(body)],
   ];
   for (const [input, init] of cases) {
     const before = { ...init };
     await f(input, init);
     assert.match(w.last(), /"osl":512/, String(input));
     assert.deepEqual(init, before, "the caller's init is not changed");
+  }
+});
+
+test("a body that a header holds for passes as the very same object", async () => {
+  const w = wire();
+  const problems: Problem[] = [];
+  const f = hinted({ fetch: w.fetch, onProblem: (p) => problems.push(p) });
+  const sealing: [string, string][] = [
+    ["content-digest", "sha-256=:x:"],
+    ["Digest", "SHA-256=x"],
+    ["Content-MD5", "x"],
+    ["x-amz-content-sha256", ""],
+    ["Signature", "sig1=:x:"],
+    ["Authorization", "AWS4-HMAC-SHA256 Credential=x"],
+    ["Content-Encoding", "gzip"],
+  ];
+  for (const [name, value] of sealing) {
+    const init = post("{}", { [name]: value });
+    await f(chatURL, init);
+    assert.equal(w.sent[w.sent.length - 1]!.init, init, name);
+    const { kind, message } = problems[problems.length - 1]!;
+    assert.ok(kind === "body" && message.toLowerCase().includes(`has ${name.toLowerCase()}`), message);
+  }
+  assert.deepEqual([f.stats().untouched, f.stats().prefixes], [sealing.length, 0]);
+  await f(new Request(chatURL, { method: "POST", headers: { "content-digest": "x" } }), { body: "{}" });
+  assert.equal(w.last(), "{}", "headers of a Request");
+  for (const [name, value] of [["Authorization", "Bearer AWS4-x"], ["Content-Encoding", "identity"], ["Signature-Input", "x"]] as const) {
+    await f(chatURL, post("{}", { [name]: value }));
+    assert.equal(hintsOf(w.last())["osl"], 512, name);
   }
 });
 
@@ -144,8 +203,7 @@ test("whatever throws, the request goes out", async () => {
   assert.equal(hintsOf(await send({ onProblem, lookup: { find: boom } }))["total_requests"], 10);
   assert.equal(await send({ onProblem }, "[1]"), "[1]");
   assert.equal(hintsOf(await send({ onProblem, maxSensitivity: 1 }))["priority"], 1);
-  assert.equal(await send({ onProblem, lookup: { find: () => ({}) as never } }, '{"a":1}'), '{"a":1}');
-  assert.deepEqual(problems.map((p) => p.kind), ["internal", "lookup", "body", "bounds", "internal"]);
+  assert.deepEqual(problems.map((p) => p.kind), ["internal", "lookup", "body", "bounds"]);
   assert.equal((problems[0]!.error as Error).message, "boom");
   assert.equal(problems[3]!.message, "latency_sensitivity 2 exceeds max_sensitivity 1");
 
@@ -161,6 +219,19 @@ test("predictions that are no numbers predict nothing", async () => {
     assert.deepEqual(hints["total_requests"], 10);
     assert.deepEqual([hints["osl"], hints["iat"], hints["latency_sensitivity"]], [512, 250, 2]);
   }
+});
+
+test("calls outside of runs have nothing to do with those before them", async () => {
+  const w = wire();
+  const f = hinted({ fetch: w.fetch, lookup: { find: () => predicts(4, 3, 3) } });
+  const total = async (context: HintContext) => {
+    for (let i = 0; i < 3; i++) await f.with(context)(chatURL, post("{}"));
+    return hintsOf(w.last())["total_requests"];
+  };
+  assert.equal(await total(HintContext.root), 5);
+  assert.equal(await total(HintContext.root.enterFunction("f").withRemainingCalls(1)), 2);
+  assert.equal(await total(HintContext.root.withPrefixId("p")), 7);
+  assert.equal(await total(HintContext.root.run("r")), 7);
 });
 
 test("an attempt that an SDK repeats keeps its index", async () => {
@@ -202,4 +273,16 @@ test("answers and failures of the fetch pass as they are", async () => {
   assert.equal(await hinted({ fetch: async () => response })(chatURL, post("{}")), response);
   const error = new TypeError("fetch failed");
   await assert.rejects(hinted({ fetch: () => Promise.reject(error) })(chatURL, post("{}")), error);
+});
+
+test("a lookup that returns nonsense predicts nothing", async () => {
+  for (const nonsense of [{}, 5, { remainingCalls: { mean: "3" } }]) {
+    const w = wire();
+    const problems: string[] = [];
+    const send = hinted({ fetch: w.fetch, lookup: { find: () => nonsense as never }, onProblem: (p) => problems.push(p.kind) });
+    await send(chatURL, post("{}"));
+    assert.equal(hintsOf(w.last())["osl"], 512);
+    assert.deepEqual(problems, ["lookup"]);
+    assert.equal(send.stats().predicted, 0);
+  }
 });

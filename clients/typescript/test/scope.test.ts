@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { setImmediate as turn } from "node:timers/promises";
 import { test } from "node:test";
-import { branch, current, enterFunction, HintContext, hinted, ready, run, withLatencySensitivity, withPrefixId } from "../src/index.js";
+import { branch, current, enterFunction, HintContext, hinted, ready, run } from "../src/index.js";
+import { withInterArrival, withLatencySensitivity, withOutputTokens, withPrefixId, withRemainingCalls, type Problem } from "../src/index.js";
 import { chatURL, hintsOf, post, wire } from "./wire.js";
 
 await ready;
@@ -106,10 +107,85 @@ test("S2 the highest sensitivity counts, and ends with its scope", () => {
   assert.equal(level(), 0);
 });
 
-test("S4 a sensitivity that is no whole number is refused at once", () => {
-  for (const bad of [2.5, NaN, Infinity, "3" as unknown as number, undefined as unknown as number]) {
-    assert.throws(() => withLatencySensitivity(bad, () => assert.fail("called")), /TypeError: latency sensitivity: expected a whole number/);
+test("what a program expects ends with its scope, and nothing takes it away", () => {
+  const all = () => [current().outputTokens, current().remainingCalls, current().interArrivalMs];
+  withOutputTokens(7, () =>
+    withRemainingCalls(0, () =>
+      withInterArrival(0.5, () => {
+        assert.deepEqual(all(), [7, 0, 0.5]);
+        assert.deepEqual(run("r", all), [7, 0, 0.5]);
+        assert.deepEqual(withOutputTokens(0, () => withRemainingCalls(-3, () => withInterArrival(-1, all))), [0, -1, 0]);
+        assert.deepEqual(all(), [7, 0, 0.5]);
+      }),
+    ),
+  );
+  assert.deepEqual(all(), [0, -1, 0]);
+});
+
+test("a time between calls is rounded, and never to nothing", async () => {
+  const w = wire();
+  const send = hinted({ fetch: w.fetch });
+  for (const [ms, want] of [[0.2, 1], [2.4, 2], [2.5, 3], [812.6, 813]] as const) {
+    await withInterArrival(ms, () => send(chatURL, post("{}")));
+    assert.equal(hintsOf(w.last())["iat"], want);
   }
+});
+
+/** junk is what a program without types may hand over. */
+const junk: unknown[] = [undefined, null, NaN, Infinity, true, {}, [], Object.create(null), Symbol("s"), () => {}, { toString: () => assert.fail() }];
+
+test("S4 a number that is none says nothing, and is reported by what sends next", async () => {
+  const scopes = { withLatencySensitivity, withOutputTokens, withRemainingCalls, withInterArrival };
+  for (const [name, scope] of Object.entries(scopes)) {
+    for (const bad of [...junk, "3", 3n, ...(scope === withInterArrival ? [] : [2.5])] as number[]) {
+      const w = wire();
+      const problems: Problem[] = [];
+      const send = hinted({ fetch: w.fetch, failClosed: true, onProblem: (p) => problems.push(p) });
+      const plain = send.with(HintContext.root.run("r"));
+      await plain(chatURL, post("{}"));
+      await run("r", () => scope(bad, () => send(chatURL, post("{}"))));
+      await plain(chatURL, post("{}"));
+      assert.equal(w.sent.length, 3, "fn was called");
+      assert.equal(String(w.sent[1]!.init!.body), String(w.sent[0]!.init!.body), name);
+      assert.deepEqual(problems.map((p) => p.kind), ["scope"]);
+      assert.match(problems[0]!.message, new RegExp(`^${name}: expected a (whole )?number.*, got `));
+      assert.equal(send.stats().problems, 1);
+    }
+  }
+  assert.equal(withLatencySensitivity(5, () => withLatencySensitivity(NaN, current)).level, 5);
+});
+
+test("a name that is none says nothing, and is reported by what sends next", async () => {
+  const scopes = { run, enterFunction, withPrefixId, branch };
+  const wants = { run: /^[0-9a-f]{32}-d0$/, enterFunction: /^outer-d1$/, withPrefixId: /^outer-d0$/, branch: /^outer-d0$/ };
+  for (const [name, scope] of Object.entries(scopes)) {
+    for (const bad of junk as string[]) {
+      const w = wire();
+      const problems: Problem[] = [];
+      const send = hinted({ fetch: w.fetch, onProblem: (p) => problems.push(p), lookup: { find: () => undefined } });
+      await run("outer", () => scope(bad, () => send(chatURL, post("{}"))));
+      assert.match(hintsOf(w.last())["prefix_id"] as string, wants[name as keyof typeof wants]);
+      const messages = problems.map((p) => p.message);
+      if (scope === run && bad == null) assert.deepEqual(messages, []);
+      else assert.match(messages.join("; "), new RegExp(`^${name}: expected a string, got [^;]*$`));
+    }
+  }
+});
+
+test("numbers name things as strings do", () => {
+  const [run, name] = [4711 as unknown as string, 5n as unknown as string];
+  const context = HintContext.root.run(run).enterFunction(name).branch(name);
+  assert.deepEqual([context.runId, context.path, context.prefixId(""), context.faults], ["4711", ["5"], "4711-d1/5", {}]);
+  assert.equal(context.withPrefixId(run).prefixId(""), "4711");
+});
+
+test("faults of a context that lives long are bounded", () => {
+  let context = HintContext.root;
+  for (let i = 0; i < 100; i++) context = context.withRemainingCalls(i + 0.5).withOutputTokens(NaN);
+  assert.deepEqual(context.faults, {
+    withRemainingCalls: "withRemainingCalls: expected a whole number, got 99.5",
+    withOutputTokens: "withOutputTokens: expected a whole number, got NaN",
+  });
 });
 
 test("scopes hand their context over, and a context goes before scopes", async () => {

@@ -128,7 +128,7 @@ test("an answer at once", limit, async () => {
   assert.equal(length, String(Buffer.byteLength(body)));
   const { routing } = (answer as unknown as { nvext: { routing: object } }).nvext;
   assert.ok(Object.keys(routing).length > 0, "the server read nvext");
-  assert.deepEqual(f.stats(), { hinted: 1, unmatched: 0, untouched: 0, retried: 0, predicted: 0, unpredicted: 0, problems: 0, prefixes: 1, evicted: 0 });
+  assert.deepEqual(f.stats(), { hinted: 1, unmatched: 0, untouched: 0, retried: 0, withoutRun: 0, predicted: 0, unpredicted: 0, problems: 0, prefixes: 1, evicted: 0 });
 });
 
 test("a stream", limit, async () => {

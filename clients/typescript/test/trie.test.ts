@@ -45,10 +45,31 @@ test("L1, L2 and the ways to a prediction", () => {
     [["entry"], 1, 6],
     [["root", "entry"], 1, 6],
     [["wf"], 7, 2],
+    [["root", "wf", "unknown"], 1, 12],
   ] as const) {
     assert.equal(trie.find(path, index)?.remainingCalls.mean, want, `${path.join("/")} #${index}`);
   }
   assert.equal(Trie.parse(file(node("root", null))).find(["a"], 1), undefined);
+});
+
+test("NeMo Agent Toolkit's own way", async () => {
+  const trie = Trie.parse(sample);
+  for (const [path, want] of [
+    [["entry"], 11],
+    [["wf", "other", "agent", "tool"], 12],
+    [["root", "wf", "agent"], 11],
+  ] as const) {
+    assert.equal(trie.findPlain(path, 1)?.remainingCalls.mean, want, path.join("/"));
+  }
+  for (const [compat, want] of [
+    ["nat-1.8", 11],
+    [undefined, 7],
+  ] as const) {
+    const w = wire();
+    const fetch = hinted({ fetch: w.fetch, lookup: trie, ...(compat && { compat }) });
+    await run("r", () => enterFunction("entry", () => fetch(chatURL, post("{}"))));
+    assert.equal(hintsOf(w.last())["total_requests"], want);
+  }
 });
 
 test("J1 old files and absent members", () => {

@@ -52,5 +52,8 @@ function contextOf({ context: c }: Vector): HintContext {
   for (const name of c.path) context = context.enterFunction(name);
   for (const name of c.branch) context = context.branch(name);
   for (const level of c.sensitivity) context = context.withLatencySensitivity(level);
+  if (c.output_tokens != null) context = context.withOutputTokens(c.output_tokens);
+  if (c.remaining_calls != null) context = context.withRemainingCalls(c.remaining_calls);
+  if (c.inter_arrival_ms != null) context = context.withInterArrival(c.inter_arrival_ms);
   return context.withPrefixId(c.prefix_id);
 }

@@ -58,7 +58,16 @@ export interface Vector {
     cache_mode: NonNullable<Options["cacheControl"]>;
     compat: "" | "nat-1.5" | "nat-1.8";
   };
-  context: { run: string; path: string[]; prefix_id: string; sensitivity: number[]; branch: string[] };
+  context: {
+    run: string;
+    path: string[];
+    prefix_id: string;
+    sensitivity: number[];
+    branch: string[];
+    output_tokens?: number;
+    remaining_calls?: number | null;
+    inter_arrival_ms?: number;
+  };
   prediction: {
     remaining: number;
     remaining_samples: number;
