@@ -122,6 +122,10 @@ func TestRecordedEnds(t *testing.T) {
 		{"left unread", answers(200, jsonType, chat), read(0), "cancelled"},
 		{"stream left at its end", answers(200, sse, "data: [DONE]\n\n more"), read(14), "ok"},
 		{"stream left before", answers(200, sse, "data: {}\n\ndata: [DONE]\n\n"), read(10), "cancelled"},
+		{"stream broken after its end", roundTripper(func(*http.Request) (*http.Response, error) {
+			body := io.MultiReader(strings.NewReader("data: [DONE]\n\n"), broken{})
+			return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {sse}}, ContentLength: -1, Body: io.NopCloser(body)}, nil
+		}), func(r *http.Response) { io.ReadAll(r.Body); r.Body.Close() }, "ok"},
 		{"refused", answers(500, jsonType, `{"error":{}}`), func(r *http.Response) { io.Copy(io.Discard, r.Body); r.Body.Close() }, "error"},
 		{"unreachable", roundTripper(func(*http.Request) (*http.Response, error) { return nil, errBroken }), nil, "error"},
 		{"cancelled", roundTripper(func(*http.Request) (*http.Response, error) { return nil, fmt.Errorf("post: %w", context.Canceled) }), nil, "cancelled"},

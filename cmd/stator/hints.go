@@ -45,7 +45,7 @@ Where a call stands is said in headers of its request:
 and what is expected of it in X-Prefix-Latency-Sensitivity, X-Prefix-Osl,
 X-Prefix-Iat, X-Prefix-Total-Requests, X-Prefix-Id and X-Nat-Remaining-Llm-Calls.
 Without any, a call counts as one of the proxy's own run, and the flags say what to
-expect.
+expect. Neither --record nor --trie is then of use: what they are about is a run.
 
 --config reads the settings of an LLM of NeMo Agent Toolkit, nvext_prefix_osl and its
 like, at the top of a YAML file or below the key hints. Flags win. request_timeout has
@@ -68,7 +68,7 @@ runs. The first SIGINT or SIGTERM lets running requests end, the second does not
 	fs.StringVar(&f.to, "to", "http://127.0.0.1:8000", "base `URL` of the server to pass requests on to (STATOR_HINTS_TO)")
 	fs.StringVar(&f.config, "config", "", "YAML `FILE` with settings")
 	f.addSettings(cmd)
-	fs.StringVar(&f.record, "record", "", "`FILE` that gets a line of JSON for each call of a model")
+	fs.StringVar(&f.record, "record", "", "`FILE` that gets a line of JSON for each call of a model; of use only if X-Stator-Run or a session header tells runs apart")
 	fs.BoolVar(&f.insecure, "insecure", false, "do not check the server's certificate")
 	fs.StringVar(&f.log.Level, "log-level", f.log.Level, "`LEVEL`: debug, with a line for each request, info, warn or error")
 	fs.StringVar(&f.log.Format, "log-format", f.log.Format, "`FORMAT`: text or json")

@@ -137,7 +137,7 @@ func readHintsFile(name string) (cfg hints.Config, warnings []string, err error)
 	}
 	var keys map[string]yaml.Node
 	if err := section.Decode(&keys); err != nil {
-		return cfg, nil, fmt.Errorf("%s: expected settings: %w", where, err)
+		return cfg, nil, fmt.Errorf("%s: %w", where, err)
 	}
 	known, found := hintSettings(), false
 	for key := range keys {
@@ -174,14 +174,50 @@ func hintsSection(name string, data []byte) (section *yaml.Node, where string, e
 	if err := dec.Decode(&more); !errors.Is(err, io.EOF) {
 		return nil, name, errors.New("expected one YAML document")
 	}
+	if err := expectSettings(&doc); err != nil {
+		return nil, name, err
+	}
 	var file struct{ Hints yaml.Node }
 	if err := doc.Decode(&file); err != nil {
-		return nil, name, fmt.Errorf("expected settings: %w", err)
+		return nil, name, err
 	}
 	if !file.Hints.IsZero() {
-		return &file.Hints, name + ": hints", nil
+		return &file.Hints, name + ": hints", expectSettings(&file.Hints)
 	}
 	return &doc, name, nil
+}
+
+// expectSettings checks that names of settings are in a part of a file, or nothing is.
+func expectSettings(n *yaml.Node) error {
+	switch {
+	case n.Kind == yaml.DocumentNode && len(n.Content) == 1:
+		return expectSettings(n.Content[0])
+	case n.Kind == yaml.AliasNode:
+		return expectSettings(n.Alias)
+	case n.Kind == yaml.ScalarNode && n.Tag == "!!null":
+		return nil
+	case n.Kind != yaml.MappingNode:
+		return fmt.Errorf("expected a mapping of settings, got %s", describeNode(n))
+	}
+	for i := 0; i < len(n.Content); i += 2 {
+		if key := n.Content[i]; key.Kind != yaml.ScalarNode && key.Kind != yaml.AliasNode {
+			return fmt.Errorf("line %d: expected the name of a setting, got %s", key.Line, describeNode(key))
+		}
+	}
+	return nil
+}
+
+// describeNode says what a part of a YAML file is.
+func describeNode(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.SequenceNode:
+		return "a list"
+	case yaml.MappingNode:
+		return "a mapping"
+	case yaml.ScalarNode:
+		return fmt.Sprintf("%.80q", n.Value)
+	}
+	return "something else"
 }
 
 // hintSettings returns the names of settings of hints.

@@ -9,6 +9,13 @@
 // client that leaves takes its request at the upstream with it, and an upstream that breaks
 // off has the client's connection break off.
 //
+// There is a bound on the memory for bodies that are held back; while it is used up, calls
+// pass without hints. The body of a call that pauses for a minute is given up.
+//
+// Every request gets the proxy's entry in Via, as is the duty of a proxy, and one that has it
+// already is refused: a proxy that leads to itself, by another name or through others, would
+// send it around for ever. This is the one header that is added.
+//
 // Where a call stands is in its headers, which [hints.FromHeader] reads. Those that only the
 // proxy is addressed by, X-Stator-Run, X-Stator-Path, X-Stator-Function-Id and
 // X-Stator-Branch, do not go on.

@@ -1,19 +1,43 @@
 package hintproxy
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
 	"log/slog"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/stator-ai/stator/trie"
 )
+
+// logged is what was logged.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
 
 var quiet = slog.New(slog.DiscardHandler)
 
@@ -79,6 +103,44 @@ func TestFollower(t *testing.T) {
 	})
 }
 
+// TestFollowerThatHangs closes a proxy while its trie is being read from what never answers.
+func TestFollowerThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "trie.json")
+		saveTrie(t, path, 11)
+		ctx, stop := context.WithCancel(t.Context())
+		p := &Proxy{
+			cfg:      Config{Upstream: &url.URL{Scheme: "http", Host: "x"}, Log: quiet},
+			upstream: newUpstream(true), trie: newFollower(path, quiet), stop: stop,
+		}
+		answer := make(chan bool)
+		p.trie.read = func(string) (*trie.Trie, error) { <-answer; return nil, errors.New("too late") }
+		go p.trie.run(ctx)
+		saveTrie(t, path, 2222)
+		time.Sleep(followInterval)
+		synctest.Wait()
+		if s := p.Stats(); s.Trie.Error != "" || s.Trie.Reloads != 0 {
+			t.Errorf("while it hangs: %+v", s.Trie)
+		}
+		began := time.Now()
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took != closeTimeout {
+			t.Errorf("Close took %s", took)
+		}
+		close(answer)
+		<-p.trie.done
+	})
+}
+
+func put(t *testing.T, f *spanFile, line string) {
+	t.Helper()
+	if n, err := io.WriteString(f, line); n != len(line) || err != nil {
+		t.Fatalf("Write = %d, %v", n, err)
+	}
+}
+
 func TestSpanFileIsFlushedEachSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "spans.jsonl")
@@ -86,103 +148,220 @@ func TestSpanFileIsFlushedEachSecond(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, stop := context.WithCancel(t.Context())
-		done := make(chan bool)
-		go func() { f.run(ctx); close(done) }()
-		check := func(when, want string) {
+		check := func(when, want string, written, waiting uint64) {
 			t.Helper()
 			if got, err := os.ReadFile(path); err != nil || string(got) != want {
 				t.Errorf("%s: %q, %v, want %q", when, got, err, want)
 			}
-		}
-		put := func(line string) {
-			t.Helper()
-			if _, err := io.WriteString(f, line); err != nil {
-				t.Fatal(err)
+			if d := cmp.Diff(&RecordStats{Path: path, Written: written, Waiting: waiting}, f.stats()); d != "" {
+				t.Errorf("%s: stats (-want +got):\n%s", when, d)
 			}
 		}
-		put("1\n")
-		check("at once", "")
+		put(t, f, "1\n")
+		check("at once", "", 0, 1)
 		time.Sleep(flushInterval)
 		synctest.Wait()
-		check("after a second", "1\n")
-		put("2\n")
-		stop()
-		<-done
+		check("after a second", "1\n", 1, 0)
+		put(t, f, "2\n")
 		if err := f.Close(); err != nil {
 			t.Fatal(err)
 		}
-		check("at the end", "1\n2\n")
-		if s := f.stats(); s.Spans != 2 || s.Path != path || s.Error != "" {
-			t.Errorf("stats: %+v", s)
+		check("at the end", "1\n2\n", 2, 0)
+		put(t, f, "3\n")
+		if s := f.stats(); s.Dropped != 1 {
+			t.Errorf("after the end: %+v", s)
+		}
+		if err := f.Close(); err != nil {
+			t.Errorf("closed again: %v", err)
 		}
 	})
 }
 
-// chunks remembers what was written at a time, until it fails.
-type chunks struct {
-	all []string
-	err error
+// disk is a file on one that has room for some bytes, and may take its time.
+type disk struct {
+	*os.File
+	hang chan bool // nil, or closed when it answers
+
+	mu    sync.Mutex
+	room  int
+	tries int
 }
 
-func (c *chunks) Write(p []byte) (int, error) {
-	if c.err != nil {
-		return 0, c.err
+func (d *disk) setRoom(n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.room = n
+}
+
+func (d *disk) tried() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.tries
+}
+
+func (d *disk) Write(p []byte) (int, error) {
+	if d.hang != nil {
+		<-d.hang
 	}
-	c.all = append(c.all, string(p))
-	return len(p), nil
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n, err := d.File.Write(p[:min(len(p), d.room)])
+	d.room -= n
+	d.tries++
+	if err == nil && n < len(p) {
+		err = syscall.ENOSPC
+	}
+	return n, err
 }
 
-func (c *chunks) Close() error { return nil }
-
-func TestSpanFileWritesWholeLines(t *testing.T) {
-	var out chunks
-	f := newSpanFile("spans.jsonl", &out, quiet)
-	line := strings.Repeat("x", 999) + "\n"
-	for range 200 {
-		if _, err := io.WriteString(f, line); err != nil {
+// openDisk returns an empty file, and what it holds at any time.
+func openDisk(t *testing.T, room int) (d *disk, content func() string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "spans.jsonl")
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &disk{File: f, room: room}, func() string {
+		t.Helper()
+		text, err := os.ReadFile(path)
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	if _, err := io.WriteString(f, strings.Repeat("y", 2*recordBuffer)+"\n"); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if len(out.all) < 4 {
-		t.Errorf("%d writes", len(out.all))
-	}
-	for i, c := range out.all {
-		if !strings.HasSuffix(c, "\n") {
-			t.Errorf("write %d ends within a line", i)
-		}
-	}
-	if n := len(strings.Join(out.all, "")); n != 200*1000+2*recordBuffer+1 {
-		t.Errorf("%d bytes were written", n)
+		return string(text)
 	}
 }
 
-func TestSpanFileEndsWithAnError(t *testing.T) {
-	full := errors.New("no space left")
-	out := chunks{err: full}
-	f := newSpanFile("spans.jsonl", &out, quiet)
-	if _, err := io.WriteString(f, "1\n"); err != nil {
-		t.Fatal(err)
-	}
-	f.mu.Lock()
-	f.flushLocked()
-	f.mu.Unlock()
-	out.err = nil
-	if _, err := io.WriteString(f, "2\n"); err != full {
-		t.Errorf("a write after it: %v", err)
-	}
-	if s := f.stats(); s.Error != "no space left" || s.Spans != 1 {
-		t.Errorf("stats: %+v", s)
-	}
-	if err := f.Close(); err != full || len(out.all) != 0 {
-		t.Errorf("close: %v, written %q", err, out.all)
-	}
+func TestSpanFileDoesNotWaitForASecondWhenMuchIsThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, content := openDisk(t, maxWaiting)
+		f := startSpanFile("spans.jsonl", d, quiet)
+		line := strings.Repeat("x", 1023) + "\n"
+		for range flushBytes / len(line) {
+			put(t, f, line)
+		}
+		synctest.Wait()
+		if n := len(content()); n != flushBytes {
+			t.Errorf("%d bytes were written", n)
+		}
+		put(t, f, strings.Repeat("y", maxSpan-1)+"\n")
+		put(t, f, strings.Repeat("y", maxSpan)+"\n") // longer than any
+		if err := f.Close(); err == nil || err.Error() != "spans.jsonl: missing spans: 1" {
+			t.Errorf("close: %v", err)
+		}
+		if n := len(content()); n != flushBytes+maxSpan {
+			t.Errorf("%d bytes were written", n)
+		}
+	})
+}
+
+// TestSpanFileThatHangs has a file that takes nothing and says nothing, as a pipe without a
+// reader.
+func TestSpanFileThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, content := openDisk(t, 3*maxWaiting)
+		d.hang = make(chan bool)
+		var log logged
+		f := startSpanFile("spans.jsonl", d, slog.New(slog.NewTextHandler(&log, nil)))
+		put(t, f, "first\n")
+		time.Sleep(flushInterval)
+		synctest.Wait() // it hangs
+		line := strings.Repeat("x", 1023) + "\n"
+		const room = maxWaiting / 1024
+		began := time.Now()
+		for range room + 10 {
+			put(t, f, line)
+		}
+		if took := time.Since(began); took != 0 {
+			t.Errorf("calls waited for %s", took)
+		}
+		if d := cmp.Diff(&RecordStats{Path: "spans.jsonl", Waiting: room + 1, Dropped: 10}, f.stats()); d != "" {
+			t.Errorf("while it hangs: stats (-want +got):\n%s", d)
+		}
+		if n := strings.Count(log.String(), "level=ERROR msg=\"the recording stands still, and spans are dropped\" path=spans.jsonl\n"); n != 1 {
+			t.Errorf("log: %s", &log)
+		}
+		close(d.hang)
+		time.Sleep(flushInterval)
+		synctest.Wait()
+		if d := cmp.Diff(&RecordStats{Path: "spans.jsonl", Written: room + 1, Dropped: 10}, f.stats()); d != "" {
+			t.Errorf("when it goes on: stats (-want +got):\n%s", d)
+		}
+		if !strings.HasSuffix(log.String(), "level=INFO msg=\"the recording goes on\" path=spans.jsonl dropped=10\n") {
+			t.Errorf("log: %s", &log)
+		}
+
+		d.hang = make(chan bool)
+		put(t, f, "last\n")
+		began = time.Now()
+		err := f.Close()
+		if want := "spans.jsonl: could not be written within 3s; missing spans: up to 11"; err == nil || err.Error() != want || time.Since(began) != closeTimeout {
+			t.Errorf("close: %v after %s, want %s after %s", err, time.Since(began), want, closeTimeout)
+		}
+		close(d.hang)
+		<-f.done
+		if !strings.HasSuffix(content(), "last\n") {
+			t.Error("the last span was not written")
+		}
+	})
+}
+
+// TestSpanFileOnAFullDisk looks at a recording, second by second, on a disk that is full
+// after two spans and a half, and has room again later.
+func TestSpanFileOnAFullDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const span = `{"run_id":"r"}` + "\n"
+		d, content := openDisk(t, 5*len(span)/2)
+		var log logged
+		f := startSpanFile("spans.jsonl", d, slog.New(slog.NewTextHandler(&log, nil)))
+		for range 4 {
+			put(t, f, span)
+		}
+		time.Sleep(flushInterval)
+		synctest.Wait()
+		if d := cmp.Diff(&RecordStats{Path: "spans.jsonl", Written: 2, Waiting: 2, Error: syscall.ENOSPC.Error()}, f.stats()); d != "" {
+			t.Errorf("when it is full: stats (-want +got):\n%s", d)
+		}
+		if got := content(); got != span+span+span[:len(span)/2] {
+			t.Errorf("when it is full: %q", got)
+		}
+		put(t, f, strings.Repeat("x", flushBytes)+"\n") // which does not make it try sooner
+		began, tries := time.Now(), d.tried()
+		var at []int
+		for range 100 {
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if n := d.tried(); n > tries {
+				at, tries = append(at, int(time.Since(began).Seconds())), n
+			}
+		}
+		if d := cmp.Diff([]int{1, 3, 7, 15, 31, 61, 91}, at); d != "" {
+			t.Errorf("seconds until it was tried again (-want +got):\n%s", d)
+		}
+		if got := content(); got != span+span {
+			t.Errorf("after the first attempt: %q", got)
+		}
+		if n := strings.Count(log.String(), "\n"); n != 1 || !strings.Contains(log.String(), `level=ERROR msg="the recording cannot be written and will be tried again" path=spans.jsonl error="no space left on device"`) {
+			t.Errorf("log: %s", &log)
+		}
+		d.setRoom(maxWaiting)
+		time.Sleep(maxRetry)
+		synctest.Wait()
+		if d := cmp.Diff(&RecordStats{Path: "spans.jsonl", Written: 5}, f.stats()); d != "" {
+			t.Errorf("with room again: stats (-want +got):\n%s", d)
+		}
+		if !strings.HasSuffix(log.String(), "level=INFO msg=\"the recording goes on\" path=spans.jsonl dropped=0\n") {
+			t.Errorf("log: %s", &log)
+		}
+		if got := content(); !strings.HasPrefix(got, strings.Repeat(span, 4)+"xxx") {
+			t.Errorf("with room again: %.80q", got)
+		}
+		d.setRoom(0)
+		put(t, f, span)
+		if err := f.Close(); !errors.Is(err, syscall.ENOSPC) || err.Error() != "missing spans: 1: no space left on device" {
+			t.Errorf("close: %v", err)
+		}
+	})
 }
 
 func TestSpanFileIsMended(t *testing.T) {
@@ -195,7 +374,7 @@ func TestSpanFileIsMended(t *testing.T) {
 		{"only a torn one", `{"run_id":`, "new\n"},
 		{"something else", span + "a note", refused},
 		{"another format", `{"model":"m"}`, refused},
-		{"a long line", strings.Repeat("x", maxTorn) + `{"run_id":` + strings.Repeat("x", maxTorn-10), refused},
+		{"a long line", strings.Repeat("x", maxSpan) + `{"run_id":` + strings.Repeat("x", maxSpan-10), refused},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "spans.jsonl")

@@ -19,16 +19,18 @@ const followInterval = 2 * time.Second
 type follower struct {
 	path    string
 	log     *slog.Logger
+	read    func(path string) (*trie.Trie, error) // trie.Load
 	current atomic.Pointer[trie.Trie]
-	last    os.FileInfo // of the file when it was last read; nil if it was not there
+	last    os.FileInfo   // of the file when it was last read; nil if it was not there
+	done    chan struct{} // run has ended
 
-	mu sync.Mutex
+	mu sync.Mutex // never held while the file is read
 	at TrieStats
 }
 
 // newFollower reads the file.
 func newFollower(path string, log *slog.Logger) *follower {
-	f := &follower{path: path, log: log, at: TrieStats{Path: path}}
+	f := &follower{path: path, log: log, read: trie.Load, done: make(chan struct{}), at: TrieStats{Path: path}}
 	if info, err := os.Stat(path); err == nil {
 		f.last = info
 	}
@@ -41,8 +43,10 @@ func (f *follower) Find(path []string, callIndex int) (*trie.Prediction, bool) {
 	return f.current.Load().Find(path, callIndex)
 }
 
-// run looks at the file from time to time, until ctx ends.
+// run looks at the file from time to time, until ctx ends. A file system that does not
+// answer can make that take longer.
 func (f *follower) run(ctx context.Context) {
+	defer close(f.done)
 	ticker := time.NewTicker(followInterval)
 	defer ticker.Stop()
 	for {
@@ -71,11 +75,11 @@ func (f *follower) changed() bool {
 
 // load takes the trie in the file, if there is one.
 func (f *follower) load() {
-	t, err := trie.Load(f.path)
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	t, err := f.read(f.path)
 	if err != nil {
+		f.mu.Lock()
 		f.at.Error = err.Error()
+		f.mu.Unlock()
 		text := "the prediction trie cannot be read; calls are not predicted until it can be"
 		if f.current.Load() != nil {
 			text = "the prediction trie cannot be read; the one before it stays"
@@ -83,10 +87,12 @@ func (f *follower) load() {
 		f.log.LogAttrs(context.Background(), slog.LevelWarn, text, slog.String("path", f.path), slog.Any("error", err))
 		return
 	}
+	f.mu.Lock()
 	f.at.Error, f.at.Loaded = "", time.Now()
 	if f.current.Swap(t) != nil {
 		f.at.Reloads++
 	}
+	f.mu.Unlock()
 	f.log.LogAttrs(context.Background(), slog.LevelInfo, "prediction trie loaded", slog.String("path", f.path))
 }
 

@@ -26,7 +26,8 @@ type Config struct {
 	// TriePath, the file is read again when it changes. RequestTimeout has no effect.
 	Hints hints.Config
 	// Record is the file that gets a line of JSON for each call of a model; "" for none.
-	// What is in it stays.
+	// What is in it stays. While it cannot be written, calls go on and spans wait, and are
+	// dropped when there are too many.
 	Record string
 	// Log is where the proxy says what it could not do.
 	Log *slog.Logger
@@ -42,11 +43,12 @@ type Proxy struct {
 	trie     *follower        // nil without one
 	record   *spanFile        // nil without one
 	started  time.Time
-
-	stop    context.CancelFunc
-	running sync.WaitGroup
+	name     string // in Via headers
+	held     budget // for bodies
+	stop     context.CancelFunc
 
 	requests, failures, broken, left atomic.Uint64
+	looped, crowded, withoutRun      atomic.Uint64
 	inFlight                         atomic.Int64
 
 	mu      sync.Mutex
@@ -68,6 +70,7 @@ func New(cfg Config) (*Proxy, error) {
 		cfg:      cfg,
 		upstream: newUpstream(cfg.Hints.VerifySSL),
 		started:  time.Now(),
+		name:     newPseudonym(),
 		stop:     stop,
 		ignored:  make(map[string]uint64),
 	}
@@ -82,7 +85,7 @@ func New(cfg Config) (*Proxy, error) {
 	if !cfg.Hints.Enable {
 		return p, nil
 	}
-	opts := append(cfg.Hints.Options(), hints.WithBuffering(), hints.WithLogger(cfg.Log))
+	opts := append(cfg.Hints.Options(), hints.WithBuffering(), hints.WithMatch(getsHints), hints.WithLogger(cfg.Log))
 	if cfg.Record != "" {
 		f, err := openSpanFile(cfg.Record, cfg.Log)
 		if err != nil {
@@ -91,12 +94,11 @@ func New(cfg Config) (*Proxy, error) {
 		}
 		p.record = f
 		opts = append(opts, hints.WithRecording(hints.NewRecorder(f)))
-		p.running.Go(func() { f.run(ctx) })
 	}
 	if cfg.Hints.TriePath != "" {
 		p.trie = newFollower(cfg.Hints.TriePath, cfg.Log)
 		opts = append(opts, hints.WithLookup(p.trie))
-		p.running.Go(func() { p.trie.run(ctx) })
+		go p.trie.run(ctx)
 	}
 	p.hints = hints.NewTransport(p.upstream, opts...)
 	p.proxy.Transport = p.hints
@@ -104,7 +106,7 @@ func New(cfg Config) (*Proxy, error) {
 }
 
 // Server returns a server for the proxy: HTTP/1.1 and HTTP/2 without TLS, with a bound on
-// how long headers take and none on what comes after them.
+// how long headers take, and how long the body of a call of a model pauses.
 func (p *Proxy) Server() *http.Server {
 	srv := &http.Server{
 		Handler:           p,
@@ -119,15 +121,18 @@ func (p *Proxy) Server() *http.Server {
 }
 
 // Close writes down what was recorded and lets go of idle connections. What requests that
-// are still running record is lost. The error is that of the recording.
-func (p *Proxy) Close() error {
+// are still running record is lost. It waits a few seconds for files that cannot be read or
+// written at present, and no longer. The error says what is missing from the recording.
+func (p *Proxy) Close() (err error) {
 	p.stop()
-	p.running.Wait()
 	p.upstream.CloseIdleConnections()
-	if p.record == nil {
-		return nil
+	if p.record != nil {
+		err = p.record.Close()
 	}
-	return p.record.Close()
+	if p.trie != nil && !within(closeTimeout, p.trie.done) {
+		p.cfg.Log.LogAttrs(context.Background(), slog.LevelWarn, "the prediction trie is still being read; it is not waited for", slog.String("path", p.trie.path))
+	}
+	return err
 }
 
 // ServeHTTP passes a request on, unless it is one of the proxy's own.
@@ -143,9 +148,17 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.requests.Add(1)
 	p.inFlight.Add(1)
 	defer p.inFlight.Add(-1)
-	if hints.MatchLLM(r) {
-		r = p.identify(r)
-	} else {
+	if hasPassed(r.Header, p.name) {
+		p.refuseLoop(w, r)
+		return
+	}
+	held := false
+	if p.hints != nil && hints.MatchLLM(r) {
+		body := newCallBody(w, r, &p.held)
+		defer body.end()
+		r, held = p.identify(r, body), body.held
+	}
+	if !held {
 		// The answer may begin before the body ends. Where this is not supported it is not
 		// needed.
 		_ = http.NewResponseController(w).EnableFullDuplex()
@@ -156,11 +169,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.proxy.ServeHTTP(watched, r)
 }
 
-// identify returns the request with the scope that its headers tell of.
-func (p *Proxy) identify(r *http.Request) *http.Request {
-	if p.hints == nil {
-		return r
-	}
+// identify returns a call of a model with its body and the scope that its headers tell of.
+func (p *Proxy) identify(r *http.Request, body *callBody) *http.Request {
 	ctx, ignored := hints.FromHeader(r.Context(), r.Header)
 	if len(ignored) > 0 {
 		p.mu.Lock()
@@ -170,7 +180,19 @@ func (p *Proxy) identify(r *http.Request) *http.Request {
 		p.mu.Unlock()
 		p.cfg.Log.LogAttrs(ctx, slog.LevelDebug, "headers make no sense and are ignored", slog.Any("headers", ignored))
 	}
-	return r.WithContext(ctx)
+	if hints.Run(ctx) == "" && p.withoutRun.Add(1) == 1 && (p.record != nil || p.trie != nil) {
+		p.cfg.Log.LogAttrs(ctx, slog.LevelWarn, "a call does not say which run of the agent it is of, in "+hints.HeaderRun+
+			" or a session header; all such calls count as one run, of which neither a recording nor a prediction is of use")
+	}
+	if !body.held && p.crowded.Add(1) == 1 {
+		p.cfg.Log.LogAttrs(ctx, slog.LevelWarn, "a call passes without hints, because the bodies of others take up all memory that is for them",
+			slog.Int64("bytes", maxHeld))
+	}
+	r = r.WithContext(context.WithValue(ctx, callBodyKey{}, body))
+	if r.Body != http.NoBody {
+		r.Body = body
+	}
+	return r
 }
 
 // finish notes how a request ended, and goes on with the panic by which an answer is broken
@@ -194,6 +216,15 @@ func (p *Proxy) finish(r *http.Request, w *watchedWriter, took time.Duration, pa
 	}
 }
 
+// refuseLoop answers a request that this proxy has passed on before.
+func (p *Proxy) refuseLoop(w http.ResponseWriter, r *http.Request) {
+	message := fmt.Sprintf("the request came back to the proxy that passed it on: --to, %s, leads to the proxy itself", p.cfg.Upstream.Redacted())
+	if p.looped.Add(1) == 1 {
+		p.cfg.Log.LogAttrs(r.Context(), slog.LevelError, message)
+	}
+	answer(w, &openai.Error{Code: openai.CodeEngineError, Status: http.StatusLoopDetected, Message: message})
+}
+
 // own are the headers that nobody but the proxy is addressed by.
 var own = [...]string{hints.HeaderRun, hints.HeaderPath, hints.HeaderFunctionID, hints.HeaderBranch}
 
@@ -201,7 +232,8 @@ var own = [...]string{hints.HeaderRun, hints.HeaderPath, hints.HeaderFunctionID,
 // to. This one is at the side of its clients.
 var forwarding = [...]string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"}
 
-// rewrite addresses a request to the upstream and leaves the rest of it as it came.
+// rewrite addresses a request to the upstream, adds the proxy to those that it came through,
+// and leaves the rest of it as it is.
 func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
 	pr.Out.URL.RawQuery = pr.In.URL.RawQuery // with what a server may find hard to read
 	pr.SetURL(p.cfg.Upstream)
@@ -213,13 +245,17 @@ func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
 			pr.Out.Header[name] = v
 		}
 	}
+	addVia(pr.Out.Header, pr.In.ProtoMajor, pr.In.ProtoMinor, p.name)
 	pr.Out.Trailer = pr.In.Trailer // filled in when the body ends
 }
 
 // refuse answers a request that got no answer.
 func (p *Proxy) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	var up *upstreamError
+	body := callBodyOf(r.Context())
 	switch {
+	case body != nil && body.stalled.Load(): // which ends the request's context, too
+		answer(w, &openai.Error{Code: openai.CodeRequestTimeout, Message: fmt.Sprintf("nothing came of the request's body for %s", maxPause)})
 	case r.Context().Err() != nil: // nobody is there to read it
 		p.left.Add(1)
 		answer(w, &openai.Error{Code: openai.CodeClientClosed, Message: "the client has left"})

@@ -14,6 +14,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -223,6 +224,7 @@ func TestIdentityHeadersAreForTheProxy(t *testing.T) {
 	}
 	header := <-got
 	delete(header, "Content-Length")
+	delete(header, "Via")
 	if d := cmp.Diff(want, header); d != "" {
 		t.Errorf("headers at the upstream (-want +got):\n%s", d)
 	}
@@ -373,6 +375,117 @@ func TestOwnRoutes(t *testing.T) {
 	}
 	if n := p.Stats().Requests; n != 0 {
 		t.Errorf("%d requests were counted", n)
+	}
+}
+
+func TestVia(t *testing.T) {
+	got := make(chan []string, 1)
+	p := start(t, func(_ http.ResponseWriter, r *http.Request) { got <- r.Header["Via"] }, nil)
+	for _, tt := range []struct {
+		name, header string
+		protocol     func(*http.Protocols)
+		want         string
+	}{
+		{"HTTP/1.1", "", func(p *http.Protocols) { p.SetHTTP1(true) }, `^1\.1 stator-hints-[0-9a-f]{16}$`},
+		{"HTTP/2", "", func(p *http.Protocols) { p.SetUnencryptedHTTP2(true) }, `^2 stator-hints-[0-9a-f]{16}$`},
+		{"another proxy", "1.0 fred, 1.1 stator-hints-0123456789abcdef", func(p *http.Protocols) { p.SetHTTP1(true) },
+			`^1\.0 fred, 1\.1 stator-hints-0123456789abcdef, 1\.1 stator-hints-[0-9a-f]{16}$`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			client := newClient(t)
+			tr := client.Transport.(*http.Transport)
+			tr.Protocols = new(http.Protocols)
+			tt.protocol(tr.Protocols)
+			req, err := http.NewRequest(http.MethodGet, p.url+"/v1/models", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tt.header != "" {
+				req.Header.Set("Via", tt.header)
+			}
+			resp, err := client.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if via := strings.Join(<-got, ", "); !regexp.MustCompile(tt.want).MatchString(via) {
+				t.Errorf("Via: %s, want %s", via, tt.want)
+			}
+		})
+	}
+}
+
+// TestLoop has proxies in a circle. Each stands behind a server that gives up after a few
+// requests.
+func TestLoop(t *testing.T) {
+	for _, n := range []int{1, 2} {
+		t.Run(fmt.Sprintf("of %d", n), func(t *testing.T) {
+			urls := make([]string, n)
+			proxies := make([]*running, n)
+			asked := make(chan bool, 10)
+			for i := range n {
+				front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					select {
+					case asked <- true:
+						proxies[i].ServeHTTP(w, r)
+					default:
+						http.Error(w, "enough", http.StatusTeapot)
+					}
+				}))
+				defer front.Close()
+				urls[i] = front.URL
+			}
+			for i := range n {
+				proxies[i] = startBefore(t, urls[(i+1)%n], nil)
+			}
+			for _, path := range []string{"/v1/chat/completions", "/v1/files"} {
+				resp, err := newClient(t).Post(urls[0]+path, "application/json", strings.NewReader(`{"model":"m"}`))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer resp.Body.Close()
+				body, err := io.ReadAll(resp.Body)
+				want := `{"error":{"message":"the request came back to the proxy that passed it on: --to, ` + urls[1%n] + `, leads to the proxy itself","type":"server_error","param":null,"code":"engine_error"}}`
+				if err != nil || resp.StatusCode != http.StatusLoopDetected || string(body) != want {
+					t.Errorf("%s: %d %s, %v, want 508 %s", path, resp.StatusCode, body, err, want)
+				}
+			}
+			if s := proxies[0].Stats(); s.Looped != 2 || s.UpstreamErrors != 0 {
+				t.Errorf("stats: %+v", s)
+			}
+			if log := proxies[0].logged.String(); strings.Count(log, "level=ERROR msg=\"the request came back to the proxy") != 1 {
+				t.Errorf("log: %s", log)
+			}
+		})
+	}
+}
+
+// TestCallsWithoutRun counts calls that do not say whose they are.
+func TestCallsWithoutRun(t *testing.T) {
+	const warning = "level=WARN msg=\"a call does not say which run of the agent it is of, in X-Stator-Run or a session header;"
+	for _, tt := range []struct {
+		name   string
+		change func(*hintproxy.Config)
+		warned int
+	}{
+		{"static", nil, 0},
+		{"recorded", func(c *hintproxy.Config) { c.Record = filepath.Join(t.TempDir(), "spans.jsonl") }, 1},
+		{"predicted", func(c *hintproxy.Config) { c.Hints.TriePath = "none.json" }, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := start(t, echo, tt.change)
+			post(t, p.url, `{}`, hints.HeaderRun, "r")
+			post(t, p.url, `{}`, nvext.HeaderClaudeCodeSessionID, "s")
+			if s, log := p.Stats(), p.logged.String(); s.WithoutRun != 0 || strings.Contains(log, warning) {
+				t.Errorf("with runs: %d, log %s", s.WithoutRun, log)
+			}
+			for range 3 {
+				post(t, p.url, `{}`, hints.HeaderPath, "plan", nvext.HeaderPrefixID, "p")
+			}
+			if s, log := p.Stats(), p.logged.String(); s.WithoutRun != 3 || strings.Count(log, warning) != tt.warned {
+				t.Errorf("without: %d, log %s", s.WithoutRun, log)
+			}
+		})
 	}
 }
 

@@ -1,7 +1,6 @@
 package hintproxy
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -14,29 +13,60 @@ import (
 )
 
 const (
-	// flushInterval is how long a span stays in memory at most.
+	// flushInterval is how long a span waits in memory at most, as long as the file takes
+	// them.
 	flushInterval = time.Second
-	// recordBuffer is how many bytes of spans stay there at most.
-	recordBuffer = 64 << 10
-	// maxTorn is the longest part of a span that is looked for at the end of a file.
-	maxTorn = 1 << 20
+	// flushBytes is how many bytes of spans are written without waiting for that.
+	flushBytes = 64 << 10
+	// maxWaiting is how many bytes of spans wait at most beside those being written. What
+	// comes then is dropped.
+	maxWaiting = 4 << 20
+	// maxSpan is the longest span that is taken, and so the longest part of one that is
+	// looked for at the end of a file.
+	maxSpan = 1 << 20
+	// maxRetry is how long the file is left alone at most after it could not be written.
+	maxRetry = 30 * time.Second
+	// closeTimeout is how long the end of the proxy waits for a file.
+	closeTimeout = 3 * time.Second
 )
 
 // spanStart is how every line begins.
 var spanStart = []byte(`{"run_id":`)
 
-// spanFile is a file that lines are appended to. After an error it takes no more. It is
-// safe for concurrent use.
+// file is what is needed of an [os.File].
+type file interface {
+	io.WriteCloser
+	io.ReaderAt
+	Stat() (os.FileInfo, error)
+	Truncate(size int64) error
+}
+
+// spanFile is a file that lines are appended to, by a goroutine of its own: who has a line
+// never waits for the disk. A file that cannot be written is tried again from time to time.
+// It is safe for concurrent use.
 type spanFile struct {
 	path string
 	log  *slog.Logger
+	full chan struct{} // of size one: there is enough to write
+	stop chan struct{}
+	done chan struct{} // the goroutine has ended
 
-	mu    sync.Mutex
-	file  io.WriteCloser
-	w     *bufio.Writer
-	spans uint64
-	err   error
-	shut  bool
+	// Of the goroutine.
+	file  file
+	batch []byte // the whole lines that are next
+	torn  bool   // the file may end within a line
+
+	closing sync.Once
+	result  error // of Close
+
+	mu      sync.Mutex // never held while the file is used
+	waiting []byte     // the whole lines after those
+	lines   uint64     // in both
+	written uint64
+	dropped uint64
+	missed  uint64 // dropped for want of room since the file was last written to
+	err     error  // why it cannot be written at present
+	shut    bool
 }
 
 // openSpanFile opens a file, or makes it. A line at its end that somebody was writing when
@@ -50,20 +80,26 @@ func openSpanFile(path string, log *slog.Logger) (*spanFile, error) {
 		_ = f.Close() // the first error says more
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return newSpanFile(path, f, log), nil
+	return startSpanFile(path, f, log), nil
 }
 
-func newSpanFile(path string, f io.WriteCloser, log *slog.Logger) *spanFile {
-	return &spanFile{path: path, log: log, file: f, w: bufio.NewWriterSize(f, recordBuffer)}
+func startSpanFile(path string, f file, log *slog.Logger) *spanFile {
+	s := &spanFile{
+		path: path, log: log, file: f,
+		full: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
+	}
+	go s.run()
+	return s
 }
 
-// mend makes sure that a line can follow what is in a file.
-func mend(f *os.File) error {
+// mend makes sure that a line can follow what is in a file. What is no regular file cannot
+// be mended and is left as it is.
+func mend(f file) error {
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
 		return err
 	}
-	tail := make([]byte, min(info.Size(), maxTorn))
+	tail := make([]byte, min(info.Size(), maxSpan))
 	if _, err := f.ReadAt(tail, info.Size()-int64(len(tail))); err != nil {
 		return err
 	}
@@ -79,76 +115,171 @@ func mend(f *os.File) error {
 	return f.Truncate(info.Size() - int64(len(torn)))
 }
 
-// Write takes one line.
+// Write takes one line, or drops it where there is no room. It never waits and has no
+// errors: a recorder that saw one would never write again.
 func (s *spanFile) Write(line []byte) (int, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.w.Available() < len(line) {
-		s.flushLocked() // so that a file ends with a whole line
-	}
+	room := len(s.waiting)+len(line) <= maxWaiting
+	tell := false
 	switch {
-	case s.err != nil:
-		return 0, s.err
-	case s.shut:
-		return 0, os.ErrClosed
+	case s.shut || len(line) > maxSpan:
+		s.dropped++
+	case room:
+		s.waiting = append(s.waiting, line...)
+		s.lines++
+	default:
+		tell = s.missed == 0 && s.err == nil // which was told
+		s.dropped++
+		s.missed++
 	}
-	s.spans++
-	n, err := s.w.Write(line)
-	if err != nil {
-		s.failLocked(err)
+	full := len(s.waiting) >= flushBytes
+	s.mu.Unlock()
+	if full {
+		select {
+		case s.full <- struct{}{}:
+		default:
+		}
 	}
-	return n, err
+	if tell {
+		s.log.LogAttrs(context.Background(), slog.LevelError, "the recording stands still, and spans are dropped", slog.String("path", s.path))
+	}
+	return len(line), nil
 }
 
-// run writes what was taken in to the file, from time to time until ctx ends.
-func (s *spanFile) run(ctx context.Context) {
-	ticker := time.NewTicker(flushInterval)
-	defer ticker.Stop()
-	for {
+// run writes what was taken in to the file, until Close.
+func (s *spanFile) run() {
+	defer close(s.done)
+	timer := time.NewTimer(flushInterval)
+	defer timer.Stop()
+	for failures := 0; ; {
+		full := s.full
+		if failures > 0 {
+			full = nil // the file has its rest
+		}
 		select {
-		case <-ctx.Done():
+		case <-s.stop:
+			err := s.flush()
+			if errClose := s.file.Close(); err == nil && errClose != nil {
+				s.fail(errClose)
+			}
 			return
-		case <-ticker.C:
+		case <-timer.C:
+		case <-full:
+		}
+		if s.flush() == nil {
+			failures = 0
+		} else {
+			failures++
+		}
+		timer.Reset(pause(failures))
+	}
+}
+
+// pause returns how long to wait for the next attempt after so many that failed.
+func pause(failures int) time.Duration {
+	return min(flushInterval<<min(max(failures-1, 0), 10), maxRetry)
+}
+
+// flush writes until nothing waits.
+func (s *spanFile) flush() error {
+	for {
+		if len(s.batch) == 0 {
 			s.mu.Lock()
-			s.flushLocked()
+			s.batch, s.waiting = s.waiting, s.batch[:0]
 			s.mu.Unlock()
 		}
-	}
-}
-
-func (s *spanFile) flushLocked() {
-	if s.err == nil && !s.shut {
-		if err := s.w.Flush(); err != nil {
-			s.failLocked(err)
+		if len(s.batch) == 0 {
+			return nil
 		}
+		if s.torn {
+			if err := mend(s.file); err != nil {
+				return s.fail(fmt.Errorf("%s: %w", s.path, err))
+			}
+			s.torn = false
+		}
+		n, err := s.file.Write(s.batch)
+		whole := bytes.LastIndexByte(s.batch[:n], '\n') + 1
+		lines := bytes.Count(s.batch[:whole], []byte{'\n'})
+		s.batch = s.batch[whole:]
+		s.mu.Lock()
+		s.written += uint64(lines)
+		s.lines -= uint64(lines)
+		s.mu.Unlock()
+		if err != nil {
+			s.torn = true
+			return s.fail(err)
+		}
+		s.goOn()
 	}
 }
 
-func (s *spanFile) failLocked(err error) {
+// fail notes that the file cannot be written, and returns why.
+func (s *spanFile) fail(err error) error {
+	s.mu.Lock()
+	known := s.err != nil || s.shut // then Close tells
 	s.err = err
-	s.log.LogAttrs(context.Background(), slog.LevelError, "the recording has ended", slog.String("path", s.path), slog.Any("error", err))
+	s.mu.Unlock()
+	if !known {
+		s.log.LogAttrs(context.Background(), slog.LevelError, "the recording cannot be written and will be tried again",
+			slog.String("path", s.path), slog.Any("error", err))
+	}
+	return err
 }
 
-// Close writes what is left and closes the file. It returns the error that ended the
-// recording, if one did.
+// goOn notes that the file was written.
+func (s *spanFile) goOn() {
+	s.mu.Lock()
+	failed, missed := s.err != nil, s.missed
+	s.err, s.missed = nil, 0
+	s.mu.Unlock()
+	if failed || missed > 0 {
+		s.log.LogAttrs(context.Background(), slog.LevelInfo, "the recording goes on", slog.String("path", s.path), slog.Uint64("dropped", missed))
+	}
+}
+
+// Close writes what is left and closes the file, but does not wait for it longer than
+// closeTimeout. The error says what is missing from the recording.
 func (s *spanFile) Close() error {
+	s.closing.Do(func() { s.result = s.close() })
+	return s.result
+}
+
+func (s *spanFile) close() error {
+	s.mu.Lock()
+	s.shut = true
+	s.mu.Unlock()
+	close(s.stop)
+	ended := within(closeTimeout, s.done)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.shut {
+	missing := s.dropped + s.lines
+	switch {
+	case !ended:
+		return fmt.Errorf("%s: could not be written within %s; missing spans: up to %d", s.path, closeTimeout, missing)
+	case missing == 0:
 		return s.err
+	case s.err != nil:
+		return fmt.Errorf("missing spans: %d: %w", missing, s.err)
 	}
-	s.flushLocked()
-	s.shut = true
-	if err := s.file.Close(); s.err == nil {
-		s.err = err
+	return fmt.Errorf("%s: missing spans: %d", s.path, missing)
+}
+
+// within reports whether something is done before the time is up.
+func within(d time.Duration, done <-chan struct{}) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+		return false
 	}
-	return s.err
 }
 
 func (s *spanFile) stats() *RecordStats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := &RecordStats{Path: s.path, Spans: s.spans}
+	out := &RecordStats{Path: s.path, Written: s.written, Waiting: s.lines, Dropped: s.dropped}
 	if s.err != nil {
 		out.Error = s.err.Error()
 	}

@@ -93,7 +93,7 @@ func TestBeforeStator(t *testing.T) {
 	if s := second.Stats(); s.Hints.Hinted != 2 || s.Hints.Predicted != 2 {
 		t.Errorf("stats: %+v", s)
 	}
-	eventually(t, "second recording", func() bool { return second.Stats().Record.Spans == 2 })
+	eventually(t, "second recording", func() bool { return second.Stats().Record.Written == 2 })
 
 	closed = true
 	if err := srv.Close(); err != nil {

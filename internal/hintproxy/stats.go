@@ -27,6 +27,15 @@ type Stats struct {
 	UpstreamErrors uint64 `json:"upstream_errors"`
 	Broken         uint64 `json:"broken"`
 	Left           uint64 `json:"left"`
+	// Looped is how many had passed this proxy before and were refused.
+	Looped uint64 `json:"looped"`
+	// HeldBytes is how much memory is set aside for the bodies of calls under way, and
+	// Crowded how many calls passed without hints, and were not recorded, because there was
+	// no more.
+	HeldBytes int64  `json:"held_bytes"`
+	Crowded   uint64 `json:"crowded"`
+	// WithoutRun is how many calls did not say which run they are of. They count as one.
+	WithoutRun uint64 `json:"without_run"`
 	// IgnoredHeaders is how often a header made no sense, by its name.
 	IgnoredHeaders map[string]uint64 `json:"ignored_headers"`
 	// Hints is what became of the calls.
@@ -52,9 +61,12 @@ type TrieStats struct {
 // RecordStats is how the recording stands.
 type RecordStats struct {
 	Path string `json:"path"`
-	// Spans is how many were taken in.
-	Spans uint64 `json:"spans"`
-	// Error is what ended the recording.
+	// Written is how many spans are in the file, Waiting how many will be, and Dropped how
+	// many never.
+	Written uint64 `json:"written"`
+	Waiting uint64 `json:"waiting"`
+	Dropped uint64 `json:"dropped"`
+	// Error is why the file cannot be written at present.
 	Error string `json:"error,omitzero"`
 }
 
@@ -68,6 +80,10 @@ func (p *Proxy) Stats() Stats {
 		UpstreamErrors: p.failures.Load(),
 		Broken:         p.broken.Load(),
 		Left:           p.left.Load(),
+		Looped:         p.looped.Load(),
+		HeldBytes:      p.held.used.Load(),
+		Crowded:        p.crowded.Load(),
+		WithoutRun:     p.withoutRun.Load(),
 		Hints:          hints.Stats{Untouched: map[string]uint64{}},
 		Settings:       p.cfg.Hints,
 	}
