@@ -48,8 +48,9 @@ Without any, a call counts as one of the proxy's own run, and the flags say what
 expect. Neither --record nor --trie is then of use: what they are about is a run.
 
 --config reads the settings of an LLM of NeMo Agent Toolkit, nvext_prefix_osl and its
-like, at the top of a YAML file or below the key hints. Flags win. request_timeout has
-no effect: an answer may take its time.
+like, at the top of a YAML file, below the key hints, or of the one LLM of type dynamo
+in a file of the toolkit's. Flags win. request_timeout has no effect: an answer may take
+its time.
 
 The file of --trie is read again when it changes. What --record writes is what
 stator trie build makes one of.

@@ -177,14 +177,44 @@ func hintsSection(name string, data []byte) (section *yaml.Node, where string, e
 	if err := expectSettings(&doc); err != nil {
 		return nil, name, err
 	}
-	var file struct{ Hints yaml.Node }
+	var file struct {
+		Hints yaml.Node
+		LLMs  yaml.Node `yaml:"llms"`
+	}
 	if err := doc.Decode(&file); err != nil {
 		return nil, name, err
 	}
 	if !file.Hints.IsZero() {
 		return &file.Hints, name + ": hints", expectSettings(&file.Hints)
 	}
-	return &doc, name, nil
+	return dynamoSection(name, &doc, &file.LLMs)
+}
+
+// dynamoSection returns the LLM of type dynamo of a file of NeMo Agent Toolkit, or the whole
+// file if it has no LLMs. With several it is not clear which is meant.
+func dynamoSection(name string, doc, list *yaml.Node) (*yaml.Node, string, error) {
+	var llms map[string]yaml.Node
+	if list.Kind != yaml.MappingNode || list.Decode(&llms) != nil {
+		return doc, name, nil
+	}
+	var found []string
+	for llm, section := range llms {
+		var is struct {
+			Type string `yaml:"_type"`
+		}
+		if section.Decode(&is) == nil && is.Type == "dynamo" {
+			found = append(found, llm)
+		}
+	}
+	slices.Sort(found)
+	switch len(found) {
+	case 0:
+		return doc, name, nil
+	case 1:
+		section := llms[found[0]]
+		return &section, name + ": llms." + found[0], expectSettings(&section)
+	}
+	return nil, name, fmt.Errorf("llms: expected one of _type dynamo, got %s; put the settings below hints", strings.Join(found, ", "))
 }
 
 // expectSettings checks that names of settings are in a part of a file, or nothing is.
