@@ -147,9 +147,17 @@ func New(cfg Config, opts ...Option) (*Server, error) {
 	}
 	front.Engines = s.engines
 	if l := cfg.Learn; l.Enabled {
-		front.Learner = learn.New(learn.Config{
+		learner := learn.New(learn.Config{
 			Idle: l.Idle, MaxConversations: l.MaxConversations, MaxFamilies: l.MaxFamilies, MinSamples: l.MinSamples,
 		})
+		s.metrics.WatchLearner(func() metrics.LearnSample {
+			n := learner.Stats()
+			return metrics.LearnSample{
+				Conversations: n.Conversations, ConversationsEvicted: n.ConversationsEvicted,
+				Families: n.Families, FamiliesEvicted: n.FamiliesEvicted,
+			}
+		})
+		front.Learner = learner
 	}
 	if cfg.Discovery.Register {
 		front.Registry = &s.fleet

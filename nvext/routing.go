@@ -84,24 +84,29 @@ type Expected struct {
 	RemainingCalls *uint64 `json:"remaining_calls,omitzero"`
 	// IATMS is the time to the next call in milliseconds.
 	IATMS *uint64 `json:"iat_ms,omitzero"`
-	// Inferred names those of the members above that the server inferred; the others are
-	// the client's.
+	// Inferred says which of the members above the server inferred, in their order; the
+	// others are the client's.
 	Inferred []Inferred `json:"inferred,omitzero"`
-	// Source is what they were inferred from, and Samples how many observations there were.
-	// Remaining calls are always inferred from the family; where the answer's length or the
-	// time to the next call is the session's, the two are about those.
-	Source  Source `json:"source,omitzero"`
-	Samples int    `json:"samples,omitzero"`
 }
 
-// Inferred names a member of [Expected] that the server inferred.
-type Inferred string
+// Inferred says what the server inferred a member of [Expected] from.
+type Inferred struct {
+	// Field names the member.
+	Field InferredField `json:"field"`
+	// Source is what it was inferred from.
+	Source Source `json:"source"`
+	// Samples is how many observations there were.
+	Samples int `json:"samples"`
+}
+
+// InferredField names a member of [Expected] that can be inferred, as it is called in JSON.
+type InferredField string
 
 // The members that can be inferred.
 const (
-	InferredOSL            Inferred = "osl"
-	InferredRemainingCalls Inferred = "remaining_calls"
-	InferredIAT            Inferred = "iat_ms"
+	InferredOSL            InferredField = "osl"
+	InferredRemainingCalls InferredField = "remaining_calls"
+	InferredIAT            InferredField = "iat_ms"
 )
 
 // Source is what something was inferred from.

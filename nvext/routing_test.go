@@ -32,7 +32,7 @@ func sampleRouting() *Routing {
 		QueueWaitMS: 1.25,
 		Expected: &Expected{
 			OSL: new(uint32(256)), RemainingCalls: new(uint64(3)), IATMS: new(uint64(250)),
-			Inferred: []Inferred{InferredRemainingCalls, InferredIAT}, Source: SourceSession, Samples: 4,
+			Inferred: []Inferred{{InferredRemainingCalls, SourceFamily, 7}, {InferredIAT, SourceSession, 4}},
 		},
 		OverlapBlocks:         48,
 		TotalBlocks:           128,
@@ -118,11 +118,17 @@ const routingGolden = `{
     "remaining_calls": 3,
     "iat_ms": 250,
     "inferred": [
-      "remaining_calls",
-      "iat_ms"
-    ],
-    "source": "session",
-    "samples": 4
+      {
+        "field": "remaining_calls",
+        "source": "family",
+        "samples": 7
+      },
+      {
+        "field": "iat_ms",
+        "source": "session",
+        "samples": 4
+      }
+    ]
   },
   "overlap_blocks": 48,
   "total_blocks": 128,

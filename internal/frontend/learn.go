@@ -6,7 +6,6 @@ import (
 	"github.com/stator-ai/stator/internal/learn"
 	"github.com/stator-ai/stator/internal/metrics"
 	"github.com/stator-ai/stator/internal/openai"
-	"github.com/stator-ai/stator/internal/router"
 	"github.com/stator-ai/stator/nvext"
 )
 
@@ -64,7 +63,8 @@ func (c *call) infer(e *nvext.Expected, h *nvext.AgentHints) {
 		e.RemainingCalls = new(uint64(p.Remaining.Value))
 		c.inferredHint(e, nvext.InferredRemainingCalls, p.Remaining)
 	}
-	if e.IATMS == nil && p.IATMS.Known() {
+	over := e.RemainingCalls != nil && *e.RemainingCalls == 0 // no call will follow
+	if e.IATMS == nil && p.IATMS.Known() && !over {
 		e.IATMS = new(uint64(p.IATMS.Value))
 		c.inferredHint(e, nvext.InferredIAT, p.IATMS)
 	}
@@ -73,13 +73,11 @@ func (c *call) infer(e *nvext.Expected, h *nvext.AgentHints) {
 	}
 }
 
-// inferredHint notes that a member of e was inferred. What is said about the source is
-// about the session if that had a part.
-func (c *call) inferredHint(e *nvext.Expected, member nvext.Inferred, from learn.Estimate) {
-	if e.Inferred == nil || from.Source == learn.FromSession && e.Source != nvext.SourceSession {
-		e.Source, e.Samples = nvext.Source(from.Source.String()), from.Samples
-	}
-	e.Inferred = append(e.Inferred, member)
+// inferredHint notes that a member of e was inferred.
+func (c *call) inferredHint(e *nvext.Expected, member nvext.InferredField, from learn.Estimate) {
+	e.Inferred = append(e.Inferred, nvext.Inferred{
+		Field: member, Source: nvext.Source(from.Source.String()), Samples: from.Samples,
+	})
 	if !c.placing.QueryOnly {
 		c.model.Metrics.HintInferred(metrics.InferredField(member), metrics.InferredSource(from.Source.String()))
 	}
@@ -157,56 +155,5 @@ func name(k *learn.Key, names ...string) {
 	k.Conversation, k.Turn = h, learn.AnyTurn
 }
 
-const (
-	// completionFamily is how much of a completion's prompt its family goes by.
-	completionFamily = 1 << 10
-	// maxBeginning is how much of a chat is looked at, and of its tools.
-	maxBeginning = 4 * router.MaxText
-)
-
-// chatKey fills in what a chat's beginning says. Chats whose beginnings are equal as far as
-// they are looked at are the same. One that ends with its first message of a user begins a
-// conversation.
-func chatKey(k *learn.Key, tools, messages openai.Value) {
-	if tools.Present() {
-		k.Family = k.Family.Add(tools[:min(len(tools), maxBeginning)])
-	}
-	looked := messages[:min(len(messages), maxBeginning)]
-	found, more := false, false
-	// An error says that the beginning ends within a message.
-	err := looked.Elements(func(m openai.Value) bool {
-		switch {
-		case found:
-			more = true
-			return false
-		case isUser(m):
-			found = true
-			k.Conversation = k.Family.AddString(namedChat).Add(m)
-		default:
-			k.Family = k.Family.Add(m)
-		}
-		return true
-	})
-	if !found {
-		k.Conversation = k.Family.AddString(namedChat).Add(looked)
-	}
-	switch {
-	case more, found && err != nil:
-		k.Turn = learn.LaterTurn
-	case err == nil:
-		k.Turn = learn.FirstTurn
-	}
-}
-
-// namedChat is what conversations are called that have no name.
-const namedChat = "chat"
-
-// isUser reports whether a message is one of a user.
-func isUser(m openai.Value) bool {
-	o, err := openai.ParseObject(m)
-	if err != nil {
-		return false
-	}
-	role, _ := o.Get("role").Text()
-	return role == "user"
-}
+// completionFamily is how much of a completion's prompt its family goes by.
+const completionFamily = 1 << 10

@@ -6,7 +6,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -133,14 +136,21 @@ func TestInferred(t *testing.T) {
 				if stream {
 					rest = 50
 				}
-				all := []nvext.Inferred{nvext.InferredOSL, nvext.InferredRemainingCalls, nvext.InferredIAT}
+				family := func(f nvext.InferredField) nvext.Inferred {
+					return nvext.Inferred{Field: f, Source: nvext.SourceFamily, Samples: 5}
+				}
+				all := []nvext.Inferred{family(nvext.InferredOSL), family(nvext.InferredRemainingCalls), family(nvext.InferredIAT)}
+				own := []nvext.Inferred{
+					{Field: nvext.InferredOSL, Source: nvext.SourceSession, Samples: 3},
+					{Field: nvext.InferredIAT, Source: nvext.SourceSession, Samples: 2},
+				}
 				next := plain
 				next.name = "next"
 				for i, want := range []nvext.Expected{
-					{OSL: new(uint32(100)), RemainingCalls: new(uint64(2)), IATMS: new(200 + rest), Inferred: all, Source: nvext.SourceFamily, Samples: 5},
-					{OSL: new(uint32(20)), RemainingCalls: new(uint64(1)), IATMS: new(200 + rest), Inferred: all, Source: nvext.SourceFamily, Samples: 5},
-					{OSL: new(uint32(300)), RemainingCalls: new(uint64(0)), Inferred: all[:2], Source: nvext.SourceFamily, Samples: 5},
-					{OSL: new(uint32(42)), IATMS: new(500 + rest), Inferred: []nvext.Inferred{all[0], all[2]}, Source: nvext.SourceSession, Samples: 3},
+					{OSL: new(uint32(100)), RemainingCalls: new(uint64(2)), IATMS: new(200 + rest), Inferred: all},
+					{OSL: new(uint32(20)), RemainingCalls: new(uint64(1)), IATMS: new(200 + rest), Inferred: all},
+					{OSL: new(uint32(300)), RemainingCalls: new(uint64(0)), Inferred: all[:2]},
+					{OSL: new(uint32(42)), IATMS: new(500 + rest), Inferred: own},
 				} {
 					if diff := cmp.Diff(&want, l.call(t, &next, 42-i)); diff != "" { // whose answers have 42, 41, 40 tokens
 						t.Errorf("call %d (-want +got):\n%s", i+1, diff)
@@ -168,6 +178,61 @@ func TestInferred(t *testing.T) {
 	}
 }
 
+// Each member says what it was inferred from.
+func TestInferredFromDifferentSources(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLessons(t, rigConfig{})
+		for i, calls := range []int{4, 4, 4, 4, 4, 7} { // longer ones than at school
+			a := &agent{system: "You plan.", name: fmt.Sprint("longer ", i)}
+			for range calls {
+				l.call(t, a, 70)
+				time.Sleep(200 * time.Millisecond)
+			}
+		}
+		l.school(t, agent{system: "You plan."})
+		a := &agent{system: "You plan.", name: "asks"}
+		for range 3 {
+			l.call(t, a, 50)
+			time.Sleep(500 * time.Millisecond)
+		}
+		got, err := json.Marshal(l.call(t, a, 50))
+		if err != nil {
+			t.Fatal(err)
+		}
+		const want = `{"osl":70,"remaining_calls":1,"iat_ms":500,"inferred":[` +
+			`{"field":"osl","source":"family","samples":6},` +
+			`{"field":"remaining_calls","source":"family","samples":6},` +
+			`{"field":"iat_ms","source":"session","samples":2}]}`
+		if string(got) != want {
+			t.Errorf("got %s\nwant %s", got, want)
+		}
+		l.stop()
+	})
+}
+
+// Where no call is expected to follow, none is expected at some time.
+func TestNoCallFollows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLessons(t, rigConfig{})
+		l.school(t, agent{system: "You plan."})
+		for i := range 40 { // most have one call, and those of school another 200 ms later
+			l.call(t, &agent{system: "You plan.", name: fmt.Sprint("once ", i), header: []string{
+				"X-Dynamo-Session-Id", fmt.Sprint(i), "X-Dynamo-Session-Final", "true"}}, 100)
+		}
+		got, err := json.Marshal(l.call(t, &agent{system: "You plan.", name: "asks"}, 100))
+		if err != nil {
+			t.Fatal(err)
+		}
+		const want = `{"osl":100,"remaining_calls":0,"inferred":[` +
+			`{"field":"osl","source":"family","samples":32},` +
+			`{"field":"remaining_calls","source":"family","samples":45}]}`
+		if string(got) != want {
+			t.Errorf("got %s\nwant %s", got, want)
+		}
+		l.stop()
+	})
+}
+
 // The client is shown what was inferred, and so is the trace.
 func TestInferredIsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -175,7 +240,7 @@ func TestInferredIsShown(t *testing.T) {
 		l.school(t, agent{system: "You plan."})
 		a := &agent{system: "You plan.", name: "asks", more: `,"nvext":{"extra_fields":["routing"],"agent_hints":{"iat":50}}`}
 		_, body := l.post(t, chatPath, a.body(80))
-		const want = `"expected":{"osl":100,"remaining_calls":2,"iat_ms":50,"inferred":["osl","remaining_calls"],"source":"family","samples":5}`
+		const want = `"expected":{"osl":100,"remaining_calls":2,"iat_ms":50,"inferred":[{"field":"osl","source":"family","samples":5},{"field":"remaining_calls","source":"family","samples":5}]}`
 		if !strings.Contains(body, want) {
 			t.Errorf("the answer lacks %s: %s", want, body)
 		}
@@ -185,7 +250,7 @@ func TestInferredIsShown(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		const inferred = `"hints":{"iat":50},"inferred":{"osl":100,"remaining_calls":2,"source":"family","samples":5},`
+		const inferred = `"hints":{"iat":50},"inferred":[{"field":"osl","value":100,"source":"family","samples":5},{"field":"remaining_calls","value":2,"source":"family","samples":5}],`
 		if !strings.Contains(string(line), inferred) {
 			t.Errorf("the row lacks %s: %s", inferred, line)
 		}
@@ -195,6 +260,11 @@ func TestInferredIsShown(t *testing.T) {
 
 // What the client says counts, wherever it says it; only what it does not is inferred.
 func TestHintsGoFirst(t *testing.T) {
+	const (
+		osl       = `{"field":"osl","source":"family","samples":5}`
+		remaining = `{"field":"remaining_calls","source":"family","samples":5}`
+		iat       = `{"field":"iat_ms","source":"family","samples":5}`
+	)
 	for _, row := range []struct {
 		name   string
 		more   string
@@ -202,19 +272,21 @@ func TestHintsGoFirst(t *testing.T) {
 		want   string
 	}{
 		{name: "nothing",
-			want: `{"osl":100,"remaining_calls":2,"iat_ms":200,"inferred":["osl","remaining_calls","iat_ms"],"source":"family","samples":5}`},
+			want: `{"osl":100,"remaining_calls":2,"iat_ms":200,"inferred":[` + osl + `,` + remaining + `,` + iat + `]}`},
 		{name: "last call", header: []string{"X-Dynamo-Session-Id", "s", "X-Dynamo-Session-Final", "true"},
-			want: `{"osl":100,"remaining_calls":0,"inferred":["osl"],"source":"family","samples":5}`},
+			want: `{"osl":100,"remaining_calls":0,"inferred":[` + osl + `]}`},
 		{name: "osl", more: `,"nvext":{"agent_hints":{"osl":7}}`,
-			want: `{"osl":7,"remaining_calls":2,"iat_ms":200,"inferred":["remaining_calls","iat_ms"],"source":"family","samples":5}`},
+			want: `{"osl":7,"remaining_calls":2,"iat_ms":200,"inferred":[` + remaining + `,` + iat + `]}`},
+		{name: "no more calls", more: `,"nvext":{"agent_hints":{"total_requests":1}}`,
+			want: `{"osl":100,"remaining_calls":0,"inferred":[` + osl + `]}`},
 		{name: "all", more: `,"nvext":{"agent_hints":{"osl":7,"total_requests":9,"iat":1}}`,
 			want: `{"osl":7,"remaining_calls":8,"iat_ms":1}`},
 		{name: "annotations", more: `,"nvext":{"annotations":["osl:LOW","total_requests:1","iat:HIGH"]}`,
 			want: `{"osl":128,"remaining_calls":0,"iat_ms":750}`},
 		{name: "headers", header: []string{"X-Prefix-Osl", "64", "X-Nat-Interarrival-Ms", "3"},
-			want: `{"osl":64,"remaining_calls":2,"iat_ms":3,"inferred":["remaining_calls"],"source":"family","samples":5}`},
+			want: `{"osl":64,"remaining_calls":2,"iat_ms":3,"inferred":[` + remaining + `]}`},
 		{name: "no more than it would take", more: `,"max_tokens":60`,
-			want: `{"osl":60,"remaining_calls":2,"iat_ms":200,"inferred":["osl","remaining_calls","iat_ms"],"source":"family","samples":5}`},
+			want: `{"osl":60,"remaining_calls":2,"iat_ms":200,"inferred":[` + osl + `,` + remaining + `,` + iat + `]}`},
 		{name: "several answers", more: `,"n":2`, want: `null`},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -256,7 +328,7 @@ func TestNamedConversations(t *testing.T) {
 					if got == nil || got.RemainingCalls == nil || *got.RemainingCalls != uint64(max(0, 3-i)) {
 						t.Errorf("call %d: %+v", i, got)
 					}
-					if osl := got.OSL; (osl != nil) != (i >= 3) || osl != nil && got.Source != nvext.SourceSession {
+					if osl := got.OSL; (osl != nil) != (i >= 3) || osl != nil && got.Inferred[0].Source != nvext.SourceSession {
 						t.Errorf("call %d: %+v", i, got)
 					}
 				}
@@ -387,7 +459,7 @@ func TestInferredCompletions(t *testing.T) {
 				t.Errorf("prompt %d: %+v", i, got)
 			}
 		}
-		want := &nvext.Expected{OSL: new(uint32(2)), Inferred: []nvext.Inferred{nvext.InferredOSL}, Source: nvext.SourceFamily, Samples: 5}
+		want := &nvext.Expected{OSL: new(uint32(2)), Inferred: []nvext.Inferred{{Field: nvext.InferredOSL, Source: nvext.SourceFamily, Samples: 5}}}
 		if diff := cmp.Diff(want, ask(instructions+"more")); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
@@ -412,7 +484,13 @@ func TestChatKey(t *testing.T) {
 	if first.Turn != learn.FirstTurn || first.Conversation == (learn.Hash{}) {
 		t.Errorf("%+v", first)
 	}
-	long := `{"role":"user","content":"` + strings.Repeat("x", maxBeginning) + `"}`
+	text := strings.Repeat("x", maxAsked)
+	long, longer := `{"role":"user","content":"`+text+`"}`, `{"role":"user","content":"`+text+text+`"}`
+	huge := fmt.Sprintf(`{"role":"system","content":%q}`, strings.Repeat("s", maxBeginning))
+	many := slices.Repeat([]string{reply}, maxMessages)
+	const nested = `{"role":"assistant","tool_calls":[{"role":"user"}],"x":{"role":"user"},"user":1,"content":"user"}`
+	const quoted = `{"role":"assistant","content":"\\\"}],{\"role\":\"user\",\"role","name":"user"}`
+	same := func(a, b learn.Key) bool { return a.Conversation == b.Conversation }
 	for _, row := range []struct {
 		name               string
 		got                learn.Key
@@ -420,7 +498,7 @@ func TestChatKey(t *testing.T) {
 	}{
 		{"again", key("", system, user), true, true, learn.FirstTurn},
 		{"later", key("", system, user, reply, user), true, true, learn.LaterTurn},
-		{"later, and long", key("", system, user, reply, long), true, true, learn.LaterTurn},
+		{"later, and long", key("", system, user, reply, longer), true, true, learn.LaterTurn},
 		{"another user", key("", system, `{"role":"user","content":"ho"}`), true, false, learn.FirstTurn},
 		{"long", key("", system, long), true, false, learn.AnyTurn},
 		{"tools", key(`[{"type":"function"}]`, system, user), false, false, learn.FirstTurn},
@@ -429,21 +507,140 @@ func TestChatKey(t *testing.T) {
 		{"no instructions", key("", user), false, false, learn.FirstTurn},
 		{"no user", key("", system), true, false, learn.FirstTurn},
 		{"no message", key("", `7`, system, user), false, false, learn.FirstTurn},
+		{"no messages", key("", `"\"role\":\"user\""`, `["role","user"]`, `[]`), false, false, learn.FirstTurn},
+		{"empty message", key("", `{}`), false, false, learn.FirstTurn},
+		{"none of a user", key("", system, nested, quoted), false, false, learn.FirstTurn},
+		{"long instructions", key("", huge, user), false, false, learn.AnyTurn},
+		{"many instructions", key("", append(many, user)...), false, false, learn.AnyTurn},
 	} {
-		if row.got.Turn != row.turn || (row.got.Family == first.Family) != row.family || (row.got.Conversation == first.Conversation) != row.chat {
+		if row.got.Turn != row.turn || (row.got.Family == first.Family) != row.family || same(row.got, first) != row.chat {
 			t.Errorf("%s: same family %v, same conversation %v, turn %d", row.name,
-				row.got.Family == first.Family, row.got.Conversation == first.Conversation, row.got.Turn)
+				row.got.Family == first.Family, same(row.got, first), row.got.Turn)
 		}
 	}
-	messages := "[" + strings.Join([]string{system, user, reply, user}, ", ") + "]"
-	for n := range messages { // wherever it is cut off, what is whole counts
+	if k := key("", nested, quoted, user, reply); k.Turn != learn.LaterTurn || same(k, key("", nested, user)) || !same(k, key("", nested, quoted, user)) {
+		t.Errorf("behind what looks like a message of a user: %+v", k)
+	}
+	if a, b := key("", many[1:]...), key("", append(many[1:], user)...); a.Family != b.Family || b.Turn != learn.FirstTurn {
+		t.Error("as many messages as are looked at")
+	}
+
+	// What lies beyond what is looked at makes no other chat, and what follows is not reached.
+	for _, row := range []struct {
+		name string
+		a, b learn.Key
+	}{
+		{"a long message", key("", system, long), key("", system, long, reply, user)},
+		{"longer ones", key("", system, long), key("", system, longer, reply)},
+		{"long instructions", key("", huge, user), key("", huge, reply, longer)},
+		{"many instructions", key("", append(many, user)...), key("", append(many, long, user)...)},
+		{"long tools", key("["+text+text, user), key("["+text+text+text, user)},
+	} {
+		if row.a != row.b {
+			t.Errorf("%s: %+v, then %+v", row.name, row.a, row.b)
+		}
+	}
+	if last := `{"content":"` + text + `","role":"user"}`; !same(key("", last), key("", last, reply)) || key("", last, reply).Turn != learn.LaterTurn {
+		t.Error("a role at the end of a long message was not seen")
+	}
+}
+
+// Messages are read as a parser reads them.
+func TestChatKeyAgainstParser(t *testing.T) {
+	messages := []string{
+		`{"role":"system","content":"s"}`, `{ "content" : "[{\\" , "role" : "assistant" }`, `{}`, `[]`,
+		`{"role":"assistant","tool_calls":[{"role":"user","content":"}"}],"x":{"role":"user"},"content":"user"}`,
+		`{"content":"\"}],{\"role\":\"user\",\"role","name":"user"}`, `{"role":["user"],"user":"role"}`,
+		`["role", "user"]`, `{"x":1.5e3,"role":null}`, `{"role":"user","content":"hi"}`,
+		"{\n\t\"content\": [{\"type\": \"text\", \"text\": \"\\\\\"}],\r\n\t\"role\" : \"user\"\n}",
+	}
+	rng := rand.New(rand.NewPCG(1, 1))
+	for range 2000 {
+		chat := "["
+		for i := range 1 + rng.IntN(6) {
+			if i > 0 {
+				chat += ","
+			}
+			space := []string{"", "", " ", "\r\n\t"}[rng.IntN(4)]
+			chat += space + messages[min(rng.IntN(len(messages)), rng.IntN(len(messages)))] + space
+		}
+		chat += "]"
+		var want, got learn.Key
+		found := false
+		want.Turn = learn.FirstTurn
+		if err := openai.Value(chat).Elements(func(m openai.Value) bool {
+			if found {
+				want.Turn = learn.LaterTurn
+				return false
+			}
+			o, err := openai.ParseObject(m)
+			if err == nil && string(o.Get("role")) == `"user"` {
+				want.Conversation = want.Family.AddString(namedChat).Add(m)
+				found = true
+				return true
+			}
+			want.Family = want.Family.Add(m)
+			return true
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if !found {
+			want.Conversation = want.Family.AddString(namedChat)
+		}
+		if chatKey(&got, nil, openai.Value(chat)); got != want {
+			t.Fatalf("%s\ngot  %+v\nwant %+v", chat, got, want)
+		}
+	}
+}
+
+// Whatever a chat is like, its key takes no memory.
+func TestChatKeyAllocations(t *testing.T) {
+	for name, chat := range longChats() {
 		var k learn.Key
-		chatKey(&k, nil, openai.Value(messages[:n]))
-		if seen := strings.Index(messages, user) + len(user); (k.Conversation == first.Conversation) != (n >= seen) {
-			t.Errorf("cut off after %d bytes: %+v", n, k)
+		if n := testing.AllocsPerRun(5, func() { chatKey(&k, nil, chat) }); n != 0 {
+			t.Errorf("%s: %v allocations", name, n)
 		}
 	}
-	if a, b := key("", system, long), key("", system, long, reply, user); a.Conversation != b.Conversation {
-		t.Error("a long message is another each time")
+}
+
+// longChats returns chats that are long in different ways.
+func longChats() map[string]openai.Value {
+	const user, reply, tool = `{"role":"user","content":"hello"}`, `{"role":"assistant","content":"ok"}`, `{"role":"tool","content":"x"}`
+	prose := strings.Repeat(`She said: \"It was the evening of that day, and the garden was quiet.\" `, 200_000/71)
+	message := func(role string) string { return fmt.Sprintf(`{"role":"%s","content":"%s"}`, role, prose) }
+	chat := func(messages ...string) openai.Value { return openai.Value("[" + strings.Join(messages, ",") + "]") }
+	return map[string]openai.Value{
+		"short":                     chat(user),
+		"200 KB of a user":          chat(message("user")),
+		"200 KB of instructions":    chat(message("system"), user),
+		"200 KB after the first":    chat(user, message("assistant"), user),
+		"200 KB, role at the end":   chat(fmt.Sprintf(`{"content":"%s","role":"user"}`, prose)),
+		"6000 turns":                chat(slices.Repeat([]string{user, reply}, 3000)...),
+		"20000 messages, no user's": chat(slices.Repeat([]string{tool}, 20000)...),
+	}
+}
+
+// BenchmarkChatKey is what a server that learns pays to know which conversation a request is
+// of, beside what it pays to read the request.
+func BenchmarkChatKey(b *testing.B) {
+	chats := longChats()
+	for _, name := range slices.Sorted(maps.Keys(chats)) {
+		body := fmt.Appendf(nil, `{"model":"m","messages":%s}`, chats[name])
+		r, err := openai.ParseRequest(openai.Chat, body)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run(name+"/key", func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				var k learn.Key
+				chatKey(&k, nil, r.Messages)
+			}
+		})
+		b.Run(name+"/parse", func(b *testing.B) {
+			for b.Loop() {
+				openai.ParseRequest(openai.Chat, body)
+			}
+		})
 	}
 }

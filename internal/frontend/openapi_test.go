@@ -340,6 +340,8 @@ var nvextSchemas = map[string]any{
 	"WorkerIDs":          nvext.WorkerIDs{},
 	"Timing":             nvext.Timing{},
 	"Routing":            nvext.Routing{},
+	"RoutingExpected":    nvext.Expected{},
+	"RoutingInferred":    nvext.Inferred{},
 	"RoutingPool":        nvext.Pool{},
 	"RoutingCost":        nvext.CostParams{},
 	"Candidate":          nvext.Candidate{},
@@ -410,7 +412,7 @@ func fill(v reflect.Value) {
 	case *nvext.Verdict:
 		*x = nvext.VerdictAgreed
 		return
-	case *nvext.Inferred:
+	case *nvext.InferredField:
 		*x = nvext.InferredOSL
 		return
 	case *nvext.Source:

@@ -12,11 +12,14 @@ type Config struct {
 	// minutes.
 	Idle time.Duration
 	// MaxConversations is how many conversations are remembered at a time, about half a
-	// kilobyte each; those that have been silent for longest are over first. Default 65536.
+	// kilobyte each. Where there are too many, one of the scope with most of them is over:
+	// that which has been silent for longest. Default 65536.
 	MaxConversations int
-	// MaxFamilies is how many families are remembered, those used last. One takes half a
-	// kilobyte, and a quarter more for each call of its longest conversation up to 64.
-	// Default 4096.
+	// MaxFamilies is how many families are remembered. One takes half a kilobyte, and a
+	// quarter more for each call of its longest conversation up to 64. Where there are too
+	// many, one of the scope with most of them is forgotten: that which has not been used
+	// for longest, and a family that was seen once before one that was seen again. Default
+	// 4096.
 	MaxFamilies int
 	// MinSamples is how many observations of a family a prediction takes, at most
 	// [MaxSamples]. Default 5.
@@ -43,9 +46,11 @@ type Learner struct {
 
 	mu struct {
 		sync.Mutex
-		families      lru[name, family]
-		conversations lru[name, conversation]
-		running       int
+		families             table[family]
+		conversations        table[conversation]
+		running              int
+		familiesEvicted      uint64
+		conversationsEvicted uint64
 	}
 }
 
@@ -101,13 +106,19 @@ type Stats struct {
 	Conversations int // that may go on
 	Families      int
 	Running       int // calls that have begun and not ended
+	// ConversationsEvicted and FamiliesEvicted are how many had to go since the beginning,
+	// because there were too many.
+	ConversationsEvicted, FamiliesEvicted uint64
 }
 
 // Stats returns how much the learner holds now.
 func (l *Learner) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return Stats{l.mu.conversations.len(), l.mu.families.len(), l.mu.running}
+	return Stats{
+		Conversations: l.mu.conversations.len(), Families: l.mu.families.len(), Running: l.mu.running,
+		ConversationsEvicted: l.mu.conversationsEvicted, FamiliesEvicted: l.mu.familiesEvicted,
+	}
 }
 
 // Outcome is how a call ended.
@@ -128,8 +139,8 @@ const (
 type Call struct {
 	learner *Learner
 	key     Key
-	in      *entry[name, conversation] // nil if it belongs to none
-	number  int                        // in the conversation, from 1
+	in      *entry[conversation] // nil if it belongs to none
+	number  int                  // in the conversation, from 1
 }
 
 // Begin says that a call has come. Every Call needs an End.
@@ -153,7 +164,7 @@ func (l *Learner) Begin(now time.Time, k Key) Call {
 }
 
 // joinLocked returns the conversation of a call, which may be a new one.
-func (l *Learner) joinLocked(now time.Time, k *Key) *entry[name, conversation] {
+func (l *Learner) joinLocked(now time.Time, k *Key) *entry[conversation] {
 	all := &l.mu.conversations
 	e := all.peek(k.conversation())
 	if e != nil && (k.Turn == FirstTurn || l.silent(now, &e.value)) {
@@ -165,7 +176,8 @@ func (l *Learner) joinLocked(now time.Time, k *Key) *entry[name, conversation] {
 		return e
 	}
 	for all.len() >= l.cfg.MaxConversations {
-		l.finishLocked(all.oldest())
+		l.mu.conversationsEvicted++
+		l.finishLocked(all.spare())
 	}
 	e = all.add(k.conversation())
 	e.value.family, e.value.partial = k.family(), k.Turn == LaterTurn
@@ -201,7 +213,12 @@ func (c *Call) End(now time.Time, tokens int, o Outcome) {
 	answered := o == Completed && tokens >= 0
 	if c.in == nil || !c.in.value.partial {
 		if answered {
-			l.familyLocked(c.key.family()).call(c.number).answers.add(clamped(tokens))
+			f := l.familyLocked(c.key.family())
+			answers := &f.value.call(c.number).answers
+			answers.add(clamped(tokens))
+			if answers.len() > 1 {
+				l.mu.families.keep(f)
+			}
 		}
 	}
 	if c.in != nil {
@@ -227,6 +244,7 @@ func (l *Learner) leaveLocked(now time.Time, c *Call, o Outcome) {
 		v.ended = endedCall{known: true, at: now, family: c.key.family(), number: c.number}
 	}
 	if v.over {
+		l.noteLengthLocked(v)
 		return
 	}
 	if now.After(v.last) {
@@ -239,17 +257,18 @@ func (l *Learner) leaveLocked(now time.Time, c *Call, o Outcome) {
 }
 
 // familyLocked returns a family, which may be a new one, as the one used last.
-func (l *Learner) familyLocked(n name) *family {
+func (l *Learner) familyLocked(n name) *entry[family] {
 	all := &l.mu.families
 	e := all.peek(n)
 	if e == nil {
 		for all.len() >= l.cfg.MaxFamilies {
-			all.remove(all.oldest())
+			l.mu.familiesEvicted++
+			all.remove(all.spare())
 		}
 		e = all.add(n)
 	}
 	all.use(e)
-	return &e.value
+	return e
 }
 
 // call returns what is known of the calls with a number.
@@ -283,12 +302,22 @@ func (l *Learner) sweepLocked(now time.Time) {
 	}
 }
 
-// finishLocked forgets a conversation and learns its length.
-func (l *Learner) finishLocked(e *entry[name, conversation]) {
+// finishLocked forgets a conversation. Its length is known when none of its calls runs.
+func (l *Learner) finishLocked(e *entry[conversation]) {
 	l.mu.conversations.remove(e)
-	v := &e.value
-	v.over = true
-	if v.calls > 0 && !v.partial {
-		l.familyLocked(v.family).lengths.add(clamped(v.calls))
+	e.value.over = true
+	l.noteLengthLocked(&e.value)
+}
+
+// noteLengthLocked notes how many calls a conversation had that is over. Those that still run
+// have yet to come to something.
+func (l *Learner) noteLengthLocked(v *conversation) {
+	if v.running > 0 || v.calls == 0 || v.partial {
+		return
+	}
+	f := l.familyLocked(v.family)
+	f.value.lengths.add(clamped(v.calls))
+	if f.value.lengths.len() > 1 {
+		l.mu.families.keep(f)
 	}
 }

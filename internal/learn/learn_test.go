@@ -79,10 +79,34 @@ func TestFamily(t *testing.T) {
 		Number: 3, OSL: est(300, 5, learn.FromFamily), Remaining: est(0, 5, learn.FromFamily),
 	})
 	now = talk(l, now, key("f", "new"), 7)
-	check(t, "a fourth call, which speaks for itself", l.Predict(at(now), key("f", "new")), learn.Prediction{
+	check(t, "a fourth call, which the family does not know", l.Predict(at(now), key("f", "new")), learn.Prediction{
 		Number: 4, OSL: est(7, 3, learn.FromSession), IATMS: est(200, 2, learn.FromSession),
 	})
 	check(t, "another family", l.Predict(at(now), key("g", "other")), learn.Prediction{Number: 1})
+}
+
+// A family that knows a call goes before the conversation's own calls before it, and what it
+// does not know comes from those.
+func TestFamilyGoesBeforeSession(t *testing.T) {
+	l := learn.New(learn.Config{})
+	now := time.Duration(0)
+	for i := range 5 {
+		now = talk(l, now, key("f", fmt.Sprint("c", i)), 10, 20, 30, 40)
+	}
+	k := key("f", "new")
+	for _, n := range []int{10, 20, 30} {
+		now = talk(l, now, k, n)
+		now += 300 * time.Millisecond // longer than others take
+	}
+	check(t, "the fourth call", l.Predict(at(now), k), learn.Prediction{
+		Number: 4, OSL: est(40, 5, learn.FromFamily), IATMS: est(500, 2, learn.FromSession),
+	})
+	for i := range 5 {
+		now = talk(l, now, key("f", fmt.Sprint("d", i)), 10, 20, 30, 40, 50)
+	}
+	check(t, "the fourth call, when it is known what follows", l.Predict(at(now), k), learn.Prediction{
+		Number: 4, OSL: est(40, 10, learn.FromFamily), IATMS: est(200, 5, learn.FromFamily),
+	})
 }
 
 // What one tenant does is nothing to another, nor what one model answers.
@@ -172,6 +196,38 @@ func TestOnlyFailures(t *testing.T) {
 	c.End(epoch, 0, learn.Failed)
 	now := over(l, 0)
 	check(t, "after failures", l.Predict(at(now), key("f", "d")), learn.Prediction{Number: 1})
+}
+
+// Where a conversation had to go while its calls ran, its length is how many of them came to
+// something.
+func TestLengthWhenEvicted(t *testing.T) {
+	for _, row := range []struct {
+		name     string
+		outcomes []learn.Outcome
+		want     learn.Estimate // of the calls after the first
+	}{
+		{"failed", []learn.Outcome{learn.Failed}, learn.Estimate{}},
+		{"all failed", []learn.Outcome{learn.Failed, learn.Failed}, learn.Estimate{}},
+		{"completed", []learn.Outcome{learn.Completed}, est(0, 1, learn.FromFamily)},
+		{"one failed", []learn.Outcome{learn.Completed, learn.Failed, learn.Cancelled}, est(1, 1, learn.FromFamily)},
+	} {
+		l := learn.New(learn.Config{MinSamples: 1, MaxConversations: 1})
+		var running []learn.Call
+		for range row.outcomes {
+			running = append(running, l.Begin(epoch, key("f", "c")))
+		}
+		other := l.Begin(epoch, key("other", "d")) // takes its room
+		for i, o := range row.outcomes {
+			if got := l.Predict(epoch, key("f", "e")).Remaining; got.Known() {
+				t.Errorf("%s: %+v when %d calls have ended", row.name, got, i)
+			}
+			running[i].End(epoch, 5, o)
+		}
+		other.End(epoch, 5, learn.Completed)
+		if got := l.Predict(epoch, key("f", "e")).Remaining; got != row.want {
+			t.Errorf("%s: remaining %+v, want %+v", row.name, got, row.want)
+		}
+	}
 }
 
 // Between calls that run at the same time there is no gap, and whichever ends last counts.
@@ -300,6 +356,98 @@ func TestBounds(t *testing.T) {
 		if got := l.Predict(epoch, key(fmt.Sprint("f", i), "")).OSL.Known(); got != want {
 			t.Errorf("family %d known: %v", i, got)
 		}
+	}
+}
+
+// However many families and conversations one tenant has, the others keep theirs.
+func TestBoundsAreFair(t *testing.T) {
+	l := learn.New(learn.Config{MaxConversations: 64, MaxFamilies: 64})
+	tenant := func(who, f, c string) learn.Key {
+		k := key(f, c)
+		k.Scope = learn.ScopeOf("m", who)
+		return k
+	}
+	now := time.Duration(0)
+	for f := range 8 {
+		for c := range 5 {
+			k := tenant("a", fmt.Sprint(f), fmt.Sprint(f, c))
+			now = talk(l, now, k, 100)
+			k.Last = true
+			now = talk(l, now, k, 100)
+		}
+	}
+	for c := range 8 {
+		now = talk(l, now, tenant("a", "0", fmt.Sprint("open", c)), 100)
+	}
+	before := l.Stats()
+	for i := range 9000 {
+		k := tenant("b", fmt.Sprint("flood", i), fmt.Sprint("flood", i))
+		c := l.Begin(at(now), k)
+		c.End(at(now), 7, learn.Completed)
+	}
+	if s := l.Stats(); s.Families != 64 || s.Conversations != 64 ||
+		s.FamiliesEvicted < 9000+8-64 || s.ConversationsEvicted != 9000+8-64 {
+		t.Errorf("%+v, before %+v", s, before)
+	}
+	for f := range 8 {
+		if got := l.Predict(at(now), tenant("a", fmt.Sprint(f), "new")); got.OSL.Value != 100 || got.Remaining != est(1, 5, learn.FromFamily) {
+			t.Errorf("family %d: %+v", f, got)
+		}
+	}
+	for c := range 8 {
+		if got := l.Predict(at(now), tenant("a", "0", fmt.Sprint("open", c))).Number; got != 2 {
+			t.Errorf("conversation %d goes on with call %d", c, got)
+		}
+	}
+}
+
+// Families that were seen once do not take the room of those that were seen again, but for a
+// quarter, in which what is new can be seen again.
+func TestSeenAgain(t *testing.T) {
+	l := learn.New(learn.Config{MaxFamilies: 16, MinSamples: 1})
+	see := func(f string, times int) {
+		talk(l, 0, key(f, ""), repeat(10, times)...)
+	}
+	known := func() (n int) {
+		for i := range 16 {
+			if l.Predict(epoch, key(fmt.Sprint("f", i), "")).OSL.Known() {
+				n++
+			}
+		}
+		return n
+	}
+	for i := range 16 {
+		see(fmt.Sprint("f", i), 2)
+	}
+	for i := range 1000 {
+		see(fmt.Sprint("once", i), 1)
+	}
+	if n := known(); n != 11 {
+		t.Errorf("%d families are left, want 11 of 16", n)
+	}
+	for i := range 16 {
+		see(fmt.Sprint("new", i), 2)
+	}
+	if n := known(); n != 0 {
+		t.Errorf("%d families are left that were not seen for long", n)
+	}
+}
+
+// What was seen in one conversation was seen once, also when that is over.
+func TestSeenOnceWhenOver(t *testing.T) {
+	l := learn.New(learn.Config{MaxFamilies: 4, MinSamples: 1})
+	now := time.Duration(0)
+	for i := range 2 {
+		now = talk(l, now, key("f", fmt.Sprint("c", i)), 10)
+	}
+	for i := range 20 {
+		k := key(fmt.Sprint("once", i), "c")
+		now = talk(l, now, k, 10)
+		k.Last = true
+		now = talk(l, now, k, 10)
+	}
+	if !l.Predict(at(now), key("f", "new")).OSL.Known() {
+		t.Error("a family that was seen twice went before those that were seen once")
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,6 +22,44 @@ type model struct {
 	stories map[string]*story
 	used    []string // families by last use, the latest last
 	running int
+	evicted [2]uint64 // conversations, families
+
+	chatScopes, storyScopes []string // those that have some, in the order in which they came
+}
+
+// scopeOf returns the scope in the name of a family or a conversation, as "s/f".
+func scopeOf(name string) string {
+	scope, _, _ := strings.Cut(name, "/")
+	return scope
+}
+
+// fullest returns the scope with most of the names, the first one if there are several.
+func fullest(scopes, names []string) string {
+	count := map[string]int{}
+	for _, n := range names {
+		count[scopeOf(n)]++
+	}
+	best := scopes[0]
+	for _, s := range scopes {
+		if count[s] > count[best] {
+			best = s
+		}
+	}
+	return best
+}
+
+// settled returns scopes as they are when these names are there.
+func settled(scopes, names []string) []string {
+	has := func(s string) bool {
+		return slices.ContainsFunc(names, func(n string) bool { return scopeOf(n) == s })
+	}
+	scopes = slices.DeleteFunc(slices.Clone(scopes), func(s string) bool { return !has(s) })
+	for _, n := range names {
+		if s := scopeOf(n); !slices.Contains(scopes, s) {
+			scopes = append(scopes, s)
+		}
+	}
+	return scopes
 }
 
 type modelChat struct {
@@ -39,6 +78,16 @@ type story struct {
 	lengths       []float64
 }
 
+// again reports whether anything was seen of the story more than once.
+func (s *story) again() bool {
+	for _, a := range s.answers {
+		if len(a) > 1 {
+			return true
+		}
+	}
+	return len(s.lengths) > 1
+}
+
 type modelCall struct {
 	chat         *modelChat
 	family       string
@@ -53,8 +102,7 @@ func (m *model) story(family string) *story {
 	s := m.stories[family]
 	if s == nil {
 		if len(m.stories) >= m.cfg.MaxFamilies {
-			delete(m.stories, m.used[0])
-			m.used = m.used[1:]
+			m.forget()
 		}
 		s = &story{answers: map[int][]float64{}, gaps: map[int][]float64{}}
 		m.stories[family] = s
@@ -62,7 +110,31 @@ func (m *model) story(family string) *story {
 		m.used = slices.DeleteFunc(m.used, func(f string) bool { return f == family })
 	}
 	m.used = append(m.used, family)
+	m.storyScopes = settled(m.storyScopes, m.used)
 	return s
+}
+
+// forget has the scope with most families lose one.
+func (m *model) forget() {
+	m.evicted[1]++
+	scope := fullest(m.storyScopes, m.used)
+	var once, again []string
+	for _, f := range m.used {
+		switch {
+		case scopeOf(f) != scope:
+		case m.stories[f].again():
+			again = append(again, f)
+		default:
+			once = append(once, f)
+		}
+	}
+	from := again
+	if len(once) > (len(once)+len(again))/4 {
+		from = once
+	}
+	delete(m.stories, from[0])
+	m.used = slices.DeleteFunc(m.used, func(f string) bool { return f == from[0] })
+	m.storyScopes = settled(m.storyScopes, m.used)
 }
 
 func (m *model) chat(name string) *modelChat {
@@ -74,8 +146,14 @@ func (m *model) chat(name string) *modelChat {
 
 func (m *model) finish(c *modelChat) {
 	m.chats = slices.DeleteFunc(m.chats, func(o *modelChat) bool { return o == c })
+	m.chatScopes = settled(m.chatScopes, m.chatNames())
 	c.over = true
-	if c.calls > 0 && !c.partial {
+	m.measure(c)
+}
+
+// measure notes the length of a chat that is over, once that is certain.
+func (m *model) measure(c *modelChat) {
+	if c.running == 0 && c.calls > 0 && !c.partial {
 		s := m.story(c.family)
 		s.lengths = append(s.lengths, float64(c.calls))
 	}
@@ -83,6 +161,15 @@ func (m *model) finish(c *modelChat) {
 
 func (m *model) touch(c *modelChat) {
 	m.chats = append(slices.DeleteFunc(m.chats, func(o *modelChat) bool { return o == c }), c)
+	m.chatScopes = settled(m.chatScopes, m.chatNames())
+}
+
+func (m *model) chatNames() []string {
+	var names []string
+	for _, c := range m.chats {
+		names = append(names, c.name)
+	}
+	return names
 }
 
 func (m *model) silent(now time.Time, c *modelChat) bool {
@@ -120,7 +207,9 @@ func (m *model) begin(now time.Time, family, conversation string, turn learn.Tur
 	}
 	if c == nil {
 		if len(m.chats) >= m.cfg.MaxConversations {
-			m.finish(m.chats[0])
+			m.evicted[0]++
+			scope := fullest(m.chatScopes, m.chatNames())
+			m.finish(m.chats[slices.IndexFunc(m.chats, func(c *modelChat) bool { return scopeOf(c.name) == scope })])
 		}
 		c = &modelChat{name: conversation, family: family, partial: turn == learn.LaterTurn}
 	}
@@ -161,7 +250,9 @@ func (m *model) end(now time.Time, call *modelCall, tokens int, o learn.Outcome)
 		} else if o == learn.Completed && c.running == 0 {
 			c.idleSince, c.idleFamily, c.idleNumber = &now, call.family, call.number
 		}
-		if !c.over {
+		if c.over {
+			m.measure(c)
+		} else {
 			if now.After(c.last) {
 				c.last = now
 			}
@@ -200,10 +291,10 @@ func (m *model) predict(now time.Time, family, conversation string, turn learn.T
 	}
 	fill := func(to *learn.Estimate, own []float64, enough int, theirs []float64, q float64) {
 		own, theirs = latest(own, 32), latest(theirs, 32)
-		if len(own) >= enough {
-			*to = learn.Estimate{Value: percentile(own, q), Samples: len(own), Source: learn.FromSession}
-		} else if len(theirs) >= m.cfg.MinSamples && !partial {
+		if len(theirs) >= m.cfg.MinSamples && !partial {
 			*to = learn.Estimate{Value: percentile(theirs, q), Samples: len(theirs), Source: learn.FromFamily}
+		} else if len(own) >= enough {
+			*to = learn.Estimate{Value: percentile(own, q), Samples: len(own), Source: learn.FromSession}
 		}
 	}
 	var own modelChat
@@ -265,7 +356,7 @@ func live(t *testing.T, rng *rand.Rand, known map[learn.Source]int) {
 	}
 	var running []open
 	now := epoch
-	families, conversations := 1+rng.IntN(8), 1+rng.IntN(50)
+	scopes, families, conversations := 1+rng.IntN(4), 1+rng.IntN(12), 1+rng.IntN(50)
 	for step := range 4000 {
 		switch rng.IntN(20) {
 		case 0:
@@ -286,9 +377,10 @@ func live(t *testing.T, rng *rand.Rand, known map[learn.Source]int) {
 			running = slices.Delete(running, i, i+1)
 		} else {
 			n := rng.IntN(conversations)
-			f, c := fmt.Sprint("f", n%families), fmt.Sprint("c", n)
+			scope := fmt.Sprint("s", min(rng.IntN(scopes), rng.IntN(scopes)))
+			f, c := fmt.Sprint(scope, "/f", n%families), fmt.Sprint(scope, "/c", n)
 			if rng.IntN(20) == 0 { // its instructions have changed
-				f = "f0"
+				f = scope + "/f0"
 			}
 			turn, last := learn.AnyTurn, rng.IntN(20) == 0
 			switch rng.IntN(12) {
@@ -300,7 +392,7 @@ func live(t *testing.T, rng *rand.Rand, known map[learn.Source]int) {
 				turn = learn.LaterTurn
 			}
 			k := key(f, c)
-			k.Turn, k.Last = turn, last
+			k.Scope, k.Turn, k.Last = learn.ScopeOf("m", scope), turn, last
 			got, want := actual.Predict(now, k), naive.predict(now, f, c, turn, last)
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Fatalf("step %d, %s %s %d (-want +got):\n%s", step, f, c, turn, diff)
@@ -310,7 +402,10 @@ func live(t *testing.T, rng *rand.Rand, known map[learn.Source]int) {
 			}
 			running = append(running, open{actual.Begin(now, k), naive.begin(now, f, c, turn, last)})
 		}
-		want := learn.Stats{Conversations: len(naive.chats), Families: len(naive.stories), Running: naive.running}
+		want := learn.Stats{
+			Conversations: len(naive.chats), Families: len(naive.stories), Running: naive.running,
+			ConversationsEvicted: naive.evicted[0], FamiliesEvicted: naive.evicted[1],
+		}
 		if got := actual.Stats(); got != want {
 			t.Fatalf("step %d: %+v, want %+v", step, got, want)
 		}

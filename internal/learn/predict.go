@@ -47,13 +47,14 @@ type Prediction struct {
 	// Remaining is how many calls of the conversation follow, on average. It is the
 	// family's to say.
 	Remaining Estimate
-	// IATMS is the time from the end of the call to the next call of the conversation, in
-	// milliseconds: half of them come earlier.
+	// IATMS is the time from the end of the call to the next call of the conversation, if
+	// there is one, in milliseconds: half of them come earlier.
 	IATMS Estimate
 }
 
-// Predict says what to expect of a call that has not begun yet. It changes nothing and does
-// not allocate.
+// Predict says what to expect of a call that has not begun yet, by the family's calls with the
+// same number if there were enough, else by the conversation's own. It changes nothing and
+// does not allocate.
 func (l *Learner) Predict(now time.Time, k Key) Prediction {
 	var (
 		p            = Prediction{Number: 1}
@@ -77,10 +78,10 @@ func (l *Learner) Predict(now time.Time, k Key) Prediction {
 	}
 	if !partial {
 		if o := l.observedLocked(k.family(), p.Number); o != nil {
-			if answersOf == None && o.answers.len() >= l.cfg.MinSamples {
+			if o.answers.len() >= l.cfg.MinSamples {
 				answers, answersOf = o.answers, FromFamily
 			}
-			if gapsOf == None && o.gaps.len() >= l.cfg.MinSamples {
+			if o.gaps.len() >= l.cfg.MinSamples {
 				gaps, gapsOf = o.gaps, FromFamily
 			}
 		}

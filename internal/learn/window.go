@@ -53,6 +53,9 @@ func (l *lengths) add(v uint32) {
 	l.seen = min(l.seen+1, lengthsSize)
 }
 
+// len is how many conversations there are.
+func (l *lengths) len() int { return int(l.seen) }
+
 // beyond returns how many calls followed the nth on average, in the conversations that
 // had it, and how many of those there are.
 func (l *lengths) beyond(n int) (mean float64, samples int) {

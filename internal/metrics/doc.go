@@ -9,7 +9,8 @@
 // index service. A handle
 // resolves its series when it is made, so that recording is a few atomic
 // operations; look handles up once and keep them. What counts for itself, as an
-// index does, is asked when it is scraped: Set.WatchIndex.
+// index does, is asked when it is scraped: Set.WatchIndex, Set.WatchEngines,
+// Set.WatchLearner.
 //
 // Names under dynamo_ are a contract with existing dashboards and collectors
 // and keep the labels and buckets found there. Names under stator_ are this

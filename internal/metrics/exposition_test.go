@@ -125,6 +125,10 @@ func scenario() *Set {
 		}}
 	})
 
+	s.WatchLearner(func() LearnSample {
+		return LearnSample{Conversations: 12, Families: 3, ConversationsEvicted: 2, FamiliesEvicted: 1}
+	})
+
 	// An index that hears of one rank, and is asked over HTTP.
 	s.WatchIndex("Qwen/Qwen3-8B", func() IndexSample {
 		return IndexSample{
@@ -275,6 +279,9 @@ func TestFamilies(t *testing.T) {
 		"stator_inflight_body_bytes GAUGE",
 		"stator_inhibitions_total COUNTER worker_id",
 		"stator_kv_events_skipped_total COUNTER model reason",
+		"stator_learn_conversations GAUGE",
+		"stator_learn_evictions_total COUNTER kind",
+		"stator_learn_families GAUGE",
 		"stator_ledger_blocks GAUGE model",
 		"stator_ledger_stretches GAUGE model",
 		"stator_queue_cached_tokens GAUGE model policy_class",

@@ -169,6 +169,7 @@ type families struct {
 	feedDropped    *prometheus.Desc
 
 	engines *engineCollector
+	learner *learnCollector
 
 	// The index as a service.
 	serviceDuration  *prometheus.HistogramVec
@@ -320,6 +321,7 @@ func newFamilies(reg *prometheus.Registry, o Options) *families {
 		feedDropped:    x.desc(ownPrefix+"feed_dropped_batches_total", "Batches dropped because there was no room for them.", feed...),
 
 		engines: newEngineCollector(),
+		learner: newLearnCollector(),
 
 		serviceDuration:  r.histograms(servicePrefix+"request_duration_seconds", "Time to answer a request to the index service.", prometheus.ExponentialBuckets(0.0001, 2, 20), nil, "endpoint"),
 		serviceRequests:  r.counters(servicePrefix+"requests_total", "Requests to the index service.", "endpoint", "method"),
@@ -329,7 +331,7 @@ func newFamilies(reg *prometheus.Registry, o Options) *families {
 		serviceListeners: r.gauges(servicePrefix+"listeners", "Ranks registered with the index service, by whether anything has come from them.", "status"),
 	}
 	x.fam = f
-	reg.MustRegister(x, f.engines)
+	reg.MustRegister(x, f.engines, f.learner)
 	return f
 }
 

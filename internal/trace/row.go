@@ -49,7 +49,7 @@ type Row struct {
 	// Hints is what the client said to expect.
 	Hints *Hints `json:"hints,omitzero"`
 	// Inferred is what the server expected where the client said nothing.
-	Inferred *Inferred `json:"inferred,omitzero"`
+	Inferred []Inferred `json:"inferred,omitempty"`
 	// Constraints is where the client would have the request run.
 	Constraints *Constraints `json:"constraints,omitzero"`
 
@@ -213,32 +213,32 @@ func HintsOf(ext *nvext.NvExt) *Hints {
 	return &h
 }
 
-// Inferred is what a server expected of a request of its own accord. Members are as in
-// [nvext.Expected].
+// Inferred is something that a server expected of a request of its own accord: a member of
+// [nvext.Expected], its value, and what that was inferred from.
 type Inferred struct {
-	OSL            *uint32      `json:"osl,omitzero"`
-	RemainingCalls *uint64      `json:"remaining_calls,omitzero"`
-	IATMS          *uint64      `json:"iat_ms,omitzero"`
-	Source         nvext.Source `json:"source"`
-	Samples        int          `json:"samples"`
+	Field   nvext.InferredField `json:"field"`
+	Value   uint64              `json:"value"`
+	Source  nvext.Source        `json:"source"`
+	Samples int                 `json:"samples"`
 }
 
-// InferredOf returns what was inferred of what is expected, nil if nothing was. The values
-// are shared with e, which may be nil.
-func InferredOf(e *nvext.Expected) *Inferred {
-	if e == nil || len(e.Inferred) == 0 {
+// InferredOf returns what was inferred of what is expected, nil if nothing was or e is nil.
+func InferredOf(e *nvext.Expected) []Inferred {
+	if e == nil {
 		return nil
 	}
-	out := &Inferred{Source: e.Source, Samples: e.Samples}
-	for _, name := range e.Inferred {
-		switch name {
+	var out []Inferred
+	for _, from := range e.Inferred {
+		in := Inferred{Field: from.Field, Source: from.Source, Samples: from.Samples}
+		switch from.Field {
 		case nvext.InferredOSL:
-			out.OSL = e.OSL
+			in.Value = uint64(*e.OSL)
 		case nvext.InferredRemainingCalls:
-			out.RemainingCalls = e.RemainingCalls
+			in.Value = *e.RemainingCalls
 		case nvext.InferredIAT:
-			out.IATMS = e.IATMS
+			in.Value = *e.IATMS
 		}
+		out = append(out, in)
 	}
 	return out
 }

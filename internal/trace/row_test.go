@@ -27,18 +27,21 @@ func fullRow() *trace.Row {
 		OverlapBlocks: 1, TotalBlocks: 2, PredictedCachedTokens: new(16),
 	}
 	return &trace.Row{
-		RequestID:             "r-1",
-		XRequestID:            "client-1",
-		Model:                 "m",
-		Endpoint:              "chat_completions",
-		Stream:                true,
-		ArrivalUS:             1767323045000001,
-		RequestTimestampMS:    new(12.5),
-		Key:                   "alice",
-		SessionID:             "s",
-		ParentSessionID:       "p",
-		Hints:                 trace.HintsOf(fullExt()),
-		Inferred:              &trace.Inferred{OSL: new(uint32(90)), RemainingCalls: new(uint64(2)), IATMS: new(uint64(120)), Source: nvext.SourceFamily, Samples: 32},
+		RequestID:          "r-1",
+		XRequestID:         "client-1",
+		Model:              "m",
+		Endpoint:           "chat_completions",
+		Stream:             true,
+		ArrivalUS:          1767323045000001,
+		RequestTimestampMS: new(12.5),
+		Key:                "alice",
+		SessionID:          "s",
+		ParentSessionID:    "p",
+		Hints:              trace.HintsOf(fullExt()),
+		Inferred: []trace.Inferred{
+			{nvext.InferredOSL, 90, nvext.SourceFamily, 32}, {nvext.InferredRemainingCalls, 0, nvext.SourceFamily, 40},
+			{nvext.InferredIAT, 120, nvext.SourceSession, 2},
+		},
 		Constraints:           trace.ConstraintsOf(fullExt(), nvext.Aggregated),
 		InputTokens:           40,
 		InputGuessed:          true,
@@ -157,9 +160,15 @@ func TestInferredOf(t *testing.T) {
 	}
 	e := &nvext.Expected{
 		OSL: new(uint32(5)), RemainingCalls: new(uint64(6)), IATMS: new(uint64(7)),
-		Inferred: []nvext.Inferred{nvext.InferredRemainingCalls, nvext.InferredIAT}, Source: nvext.SourceSession, Samples: 3,
+		Inferred: []nvext.Inferred{
+			{Field: nvext.InferredRemainingCalls, Source: nvext.SourceFamily, Samples: 8},
+			{Field: nvext.InferredIAT, Source: nvext.SourceSession, Samples: 3},
+		},
 	}
-	want := &trace.Inferred{RemainingCalls: new(uint64(6)), IATMS: new(uint64(7)), Source: nvext.SourceSession, Samples: 3}
+	want := []trace.Inferred{
+		{nvext.InferredRemainingCalls, 6, nvext.SourceFamily, 8},
+		{nvext.InferredIAT, 7, nvext.SourceSession, 3},
+	}
 	if diff := cmp.Diff(want, trace.InferredOf(e)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}

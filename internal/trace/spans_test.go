@@ -51,6 +51,8 @@ func TestRowSpan(t *testing.T) {
 			PromptTokens: ptr(40), CompletionTokens: ptr(9), CachedTokens: ptr(32), TTFTMS: &ttft, Status: "ok",
 		}
 	}
+	unknown := span("s", "d0", "s", "")
+	unknown.CompletionTokens = nil
 	several := span("s", "d0", "s", "")
 	several.CompletionTokens, several.PromptTokens = ptr(3), ptr(41)
 	for _, tt := range []struct {
@@ -64,6 +66,7 @@ func TestRowSpan(t *testing.T) {
 		{"empty prefix", row(func(r *Row) { r.SessionID = "s"; r.Hints = prefix("") }), span("s", "d0", "s", ""), ""},
 		{"key", row(func(r *Row) { r.SessionID = "s"; r.Key = "alice" }), span("alice:s", "d0", "s", ""), ""},
 		{"several answers", row(func(r *Row) { r.SessionID = "s"; r.Choices = 3; r.EngineInputTokens = ptr(41) }), several, ""},
+		{"length not known", row(func(r *Row) { r.SessionID = "s"; r.OutputTokens = nil }), unknown, ""},
 		{"neither", row(func(r *Row) { r.Hints = &Hints{} }), trie.Span{}, withoutRun},
 		{"cancelled", row(func(r *Row) { r.SessionID = "s"; r.Outcome = OutcomeCancelled }), trie.Span{}, notCompleted},
 		{"no end", row(func(r *Row) { r.SessionID = "s"; r.TotalTimeMS = nil }), trie.Span{}, withoutEnd},
