@@ -32,21 +32,31 @@ type Options struct {
 	// Sensitivity is how to rate how much a run waits for a call; nil for not at all.
 	Sensitivity *Weights
 	// MaxSamples is how many values are kept for each metric of each prediction; 0 is
-	// [DefaultMaxSamples]. Percentiles over more are those of a sample of that many, drawn
-	// the same way every time. Counts and means are always over all.
+	// [DefaultMaxSamples], or all with Compat. Percentiles over more are those of a sample of
+	// that many, drawn the same way every time. Counts and means are always over all.
 	MaxSamples int
 	// Compat builds what NeMo Agent Toolkit builds from the same steps: pairs, whatever
-	// PathMode says; a call whose beginning was not recorded began at time 0; a call's own
-	// function counts as something that ran beside it; and any difference between the calls
-	// of a run, however small, is spread over the whole scale of levels.
+	// PathMode says, a function with an empty name included; a call whose beginning was not
+	// recorded began at time 0; an answer whose length is not known is empty; a call's own
+	// function counts as something that ran beside it; any difference between the calls of a
+	// run, however small, is spread over the whole scale of levels; and the trie may become
+	// as large as it will. The numbers are those of Python 3.12 and later: older ones round
+	// sums otherwise.
 	Compat bool
 }
 
 // Builder builds a [Trie] from runs. It is not safe for concurrent use.
+//
+// What it builds is bounded, except with Options.Compat: of the calls of an invocation only
+// the first 256 have an index of their own, the others count in the aggregates alone; a
+// node has at most 4096 children, and the trie 65,536 nodes: calls in others are filed as
+// deep as there are nodes, and counted in [Builder.FiledHigher]; and of a name of more than
+// 256 bytes the end is replaced by a hash, which lookups know about.
 type Builder struct {
 	o                    Options
 	root                 *tally
 	runs, calls, skipped int
+	nodes, higher        int
 
 	// What one run needs, kept for the next.
 	steps   []*Step
@@ -54,6 +64,7 @@ type Builder struct {
 	starts  []float64
 	indices map[string]int
 	names   []string
+	slack   slackFinder
 }
 
 // tally is what was seen at a node.
@@ -63,6 +74,7 @@ type tally struct {
 	byName   map[string]*tally
 	any      bucket
 	byIndex  map[int]*bucket
+	own      bool // byIndex is of the calls that were made right here, not deeper
 }
 
 // bucket is what was seen of the calls that one prediction is for.
@@ -85,8 +97,12 @@ func NewBuilder(o Options) *Builder {
 	if o.WorkflowName == "" {
 		o.WorkflowName = unnamed
 	}
+	o.WorkflowName = o.named(o.WorkflowName)
 	if o.MaxSamples <= 0 {
 		o.MaxSamples = DefaultMaxSamples
+		if o.Compat {
+			o.MaxSamples = math.MaxInt
+		}
 	}
 	if o.Compat {
 		o.PathMode = PairPath
@@ -111,6 +127,13 @@ func (b *Builder) Calls() int { return b.calls }
 // is not a number, or too far from 0 to be in seconds.
 func (b *Builder) Skipped() int { return b.skipped }
 
+// FiledHigher returns how many calls were filed under fewer names than their paths have,
+// because a node had too many children or the trie too many nodes.
+func (b *Builder) FiledHigher() int { return b.higher }
+
+// Sampled reports whether some percentiles are those of a sample.
+func (b *Builder) Sampled() bool { return b.calls > b.o.MaxSamples }
+
 // Add adds the steps of one run, in any order; those of the same time are taken to be in
 // the order in which they are given. It changes nothing of them and keeps nothing. The cost
 // is that of sorting them.
@@ -123,29 +146,56 @@ func (b *Builder) Add(run []Step) {
 	invocations := b.invocations()
 	b.collect(invocations)
 	if w := b.o.Sensitivity; w != nil && len(b.run) > 0 {
-		var slack []float64
-		if w.Parallel > 0 {
-			slack = slacks(b.steps, b.run, invocations, b.o.Compat)
-		}
-		w.rate(b.run, b.steps[len(b.steps)-1].Time-b.steps[0].Time, slack, b.o.Compat)
+		b.rate(*w, invocations)
 	}
 	for i := range b.run {
 		c := &b.run[i]
-		remaining := len(b.run) - i - 1
-		n := b.root
-		n.add(c, remaining, &b.o)
 		b.names = b.path(b.names[:0], c.Step, invocations)
-		for _, name := range b.names {
-			n = n.child(name)
-			n.add(c, remaining, &b.o)
-		}
+		b.file(c, b.names, len(b.run)-i-1)
 	}
 	b.calls += len(b.run)
 	// Hold on to nothing of the caller's.
 	clear(b.steps)
 	clear(b.run)
 	clear(b.names)
-	clear(b.indices)
+	b.indices = emptied(b.indices)
+}
+
+// rate scores the run's calls.
+func (b *Builder) rate(w Weights, invocations map[string]Invocation) {
+	if !slices.ContainsFunc(b.steps, func(s *Step) bool { return s.ParentID != "" || s.Path != nil }) {
+		w.Parallel = 0 // nothing says what ran beside what
+	}
+	var slack []float64
+	if w.Parallel > 0 {
+		slack = b.slack.find(b.steps, b.run, invocations, b.o.Compat)
+	}
+	w.rate(b.run, b.steps[len(b.steps)-1].Time-b.steps[0].Time, slack, b.o.Compat)
+}
+
+// file counts a call in the nodes of its path.
+func (b *Builder) file(c *call, path []string, remaining int) {
+	full := b.o.PathMode == FullPath
+	n := b.root
+	n.add(c, remaining, full && len(path) == 0, &b.o)
+	for i, name := range path {
+		if n = b.child(n, name); n == nil {
+			b.higher++
+			return
+		}
+		n.add(c, remaining, full && i == len(path)-1, &b.o)
+	}
+}
+
+// emptied returns a map without entries: m, unless it was so large that every run to come
+// would take the time to clear it.
+func emptied[V any](m map[string]V) map[string]V {
+	const large = 1024
+	if len(m) > large {
+		return make(map[string]V)
+	}
+	clear(m)
+	return m
 }
 
 // maxTime is the latest time that can be meant, some three thousand years from 1970. Times
@@ -232,37 +282,60 @@ func (c *call) measure(began map[string]float64, compat bool) {
 	c.dur = c.end - c.start
 }
 
-// child returns the child with a name, a new one if need be.
-func (t *tally) child(name string) *tally {
+// How large a trie may become, except with Options.Compat.
+const (
+	maxIndex    = 256
+	maxChildren = 4096
+	maxNodes    = 1 << 16
+)
+
+// child returns the child with a name, a new one if need be; nil if there can be no more.
+func (b *Builder) child(t *tally, name string) *tally {
+	name = b.o.named(name)
 	c, ok := t.byName[name]
-	if !ok {
-		c = &tally{name: strings.Clone(name)}
-		if t.byName == nil {
-			t.byName = make(map[string]*tally)
-		}
-		t.byName[c.name] = c
-		t.children = append(t.children, c)
+	if ok {
+		return c
 	}
+	if !b.o.Compat && (len(t.children) == maxChildren || b.nodes == maxNodes) {
+		return nil
+	}
+	b.nodes++
+	c = &tally{name: strings.Clone(name)}
+	if t.byName == nil {
+		t.byName = make(map[string]*tally)
+	}
+	t.byName[c.name] = c
+	t.children = append(t.children, c)
 	return c
 }
 
-// add counts a call.
-func (t *tally) add(c *call, remaining int, o *Options) {
-	own, ok := t.byIndex[c.index]
+// add counts a call that was made right here, if own is set, or deeper. By their indices
+// only those made here are counted, once there are some: the indices of the others count
+// calls of other functions.
+func (t *tally) add(c *call, remaining int, own bool, o *Options) {
+	t.any.add(c, remaining, o)
+	if own && !t.own {
+		t.own, t.byIndex = true, nil
+	}
+	if own != t.own || c.index > maxIndex && !o.Compat {
+		return
+	}
+	indexed, ok := t.byIndex[c.index]
 	if !ok {
-		own = new(bucket)
+		indexed = new(bucket)
 		if t.byIndex == nil {
 			t.byIndex = make(map[int]*bucket)
 		}
-		t.byIndex[c.index] = own
+		t.byIndex[c.index] = indexed
 	}
-	own.add(c, remaining, o)
-	t.any.add(c, remaining, o)
+	indexed.add(c, remaining, o)
 }
 
 func (b *bucket) add(c *call, remaining int, o *Options) {
 	b.remaining.add(float64(remaining), o.MaxSamples)
-	b.output.add(float64(max(c.OutputTokens, 0)), o.MaxSamples)
+	if c.OutputTokens >= 0 || o.Compat {
+		b.output.add(float64(max(c.OutputTokens, 0)), o.MaxSamples)
+	}
 	if c.next >= 0 {
 		b.arrival.add(c.next, o.MaxSamples)
 	}

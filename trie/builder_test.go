@@ -288,21 +288,17 @@ func TestLookupOfWhatWasBuilt(t *testing.T) {
 	both(t, Options{}, func(t *testing.T, o Options) {
 		tr := build(o, run)
 		for _, c := range []struct {
-			path         []string
-			index        int
-			full, paired float64 // with full paths, what is deeper counts at a node as well
+			path  []string
+			index int
+			want  float64
 		}{
-			{[]string{"<workflow>", "agent", "tool"}, 1, 3, 3},
-			{[]string{"<workflow>", "agent"}, 1, 2.5, 2},
-			{[]string{"<workflow>"}, 1, 2, 1},
-			{[]string{"<workflow>"}, 2, 4, 4},
+			{[]string{"<workflow>", "agent", "tool"}, 1, 3},
+			{[]string{"<workflow>", "agent"}, 1, 2},
+			{[]string{"<workflow>"}, 1, 1},
+			{[]string{"<workflow>"}, 2, 4},
 		} {
-			want := c.full
-			if o.Compat {
-				want = c.paired
-			}
-			if m := tr.Lookup(c.path, c.index); !m.Exact || m.Prediction.OutputTokens.Mean != want {
-				t.Errorf("%q#%d: %+v; want %v tokens", c.path, c.index, m, want)
+			if m := tr.Lookup(c.path, c.index); !m.Exact || m.Prediction.OutputTokens.Mean != c.want {
+				t.Errorf("%q#%d: %+v; want %v tokens", c.path, c.index, m, c.want)
 			}
 		}
 	})
@@ -377,5 +373,239 @@ func TestBuildAgain(t *testing.T) {
 	}
 	if n := b.Build(at).Root.AnyIndex.OutputTokens.SampleCount; n != 22 {
 		t.Errorf("%d samples in the second, want 22", n)
+	}
+}
+
+// TestUnknownLength: an answer whose length nobody said is no answer of 0 tokens, but for the
+// toolkit, and for all else a call like others.
+func TestUnknownLength(t *testing.T) {
+	f := in("wf", "agent")
+	run := steps(llm("1", f, 0, 1, 100), llm("2", f, 1, 2, -1), llm("3", f, 2, 3, 0))
+	p, _ := build(Options{}, run).Find([]string{"wf", "agent"}, 9)
+	if p.OutputTokens.SampleCount != 2 || p.OutputTokens.Mean != 50 || p.RemainingCalls.SampleCount != 3 {
+		t.Errorf("%+v", p)
+	}
+	p, _ = build(Options{}, run).Find([]string{"wf", "agent"}, 2)
+	if p.OutputTokens != (Metrics{}) || p.RemainingCalls.SampleCount != 1 {
+		t.Errorf("the call alone: %+v", p)
+	}
+	p, _ = build(Options{Compat: true}, run).Find([]string{"wf", "agent"}, 2)
+	if p.OutputTokens != (Metrics{SampleCount: 1}) {
+		t.Errorf("as the toolkit does: %+v", p)
+	}
+}
+
+// TestRunsAlike: what is kept from one run to the next changes nothing, also after one that
+// is much larger.
+func TestRunsAlike(t *testing.T) {
+	large := longRun(20_000)
+	small := steps(llm("1", in("wf", "agent"), 0, 2, 1), llm("2", in("wf", "agent"), 1, 2, 2))
+	o := Options{Sensitivity: new(TunedWeights())}
+	one := NewBuilder(o)
+	for _, run := range [][]Step{small, large, small} {
+		one.Add(run)
+	}
+	for _, m := range []int{len(one.indices), len(one.slack.spans), len(one.slack.groups), len(one.slack.ends)} {
+		if m != 0 {
+			t.Errorf("%d entries are left", m)
+		}
+	}
+	// A finder of its own for each run.
+	many := NewBuilder(o)
+	for _, run := range [][]Step{small, large, small} {
+		many.slack, many.indices = slackFinder{}, make(map[string]int)
+		many.Add(run)
+	}
+	if diff := cmp.Diff(many.Build(at), one.Build(at), plain); diff != "" {
+		t.Errorf("-apart +together:\n%s", diff)
+	}
+}
+
+// Predictions by index are of a function's own calls, where it has some; aggregates are of
+// all that is below it.
+func TestOwnCalls(t *testing.T) {
+	end := func(at float64, f string, path ...string) Step {
+		return Step{Type: LLMEnd, Time: at, Function: Invocation{ID: f}, Path: path}
+	}
+	run := []Step{ // the agent's calls come before and after those of its tool
+		end(0, "T", "wf", "agent", "tool"), end(1, "A", "wf", "agent"),
+		end(2, "T", "wf", "agent", "tool"), end(3, "A", "wf", "agent"), end(4, "T", "wf", "agent", "tool"),
+	}
+	remaining := func(tr *Trie, path ...string) (any Metrics, byIndex []float64) {
+		n := tr.Root
+		for _, name := range path {
+			n = n.child(name)
+		}
+		for _, p := range n.ByCallIndex {
+			byIndex = append(byIndex, p.RemainingCalls.Mean)
+		}
+		return n.AnyIndex.RemainingCalls, byIndex
+	}
+	tr := build(Options{}, run, run)
+	for _, c := range []struct {
+		path  []string
+		calls int
+		want  []float64
+	}{
+		{[]string{"wf", "agent", "tool"}, 6, []float64{4, 2, 0}},
+		{[]string{"wf", "agent"}, 10, []float64{3, 1}},
+		{[]string{"wf"}, 10, []float64{3.5, 1.5, 0}},
+		{nil, 10, []float64{3.5, 1.5, 0}},
+	} {
+		any, got := remaining(tr, c.path...)
+		if diff := cmp.Diff(c.want, got); diff != "" || any.SampleCount != c.calls || any.Mean != map[int]float64{10: 2, 6: 2}[c.calls] {
+			t.Errorf("%q: %+v; by index (-want +got):\n%s", c.path, any, diff)
+		}
+	}
+	// Pairs are as NeMo Agent Toolkit has them.
+	for _, o := range []Options{{PathMode: PairPath}, {Compat: true}} {
+		both := append([]Step{end(-1, "W", "a", "wf"), end(-1, "X", "wf", "agent")}, run...)
+		if _, got := remaining(build(o, both), "wf"); len(got) != 2 || got[0] != 4 {
+			t.Errorf("%+v: by index %v", o, got)
+		}
+	}
+	// Calls outside of any function are the root's own.
+	tr = build(Options{}, run, []Step{end(0, "")})
+	if any, got := remaining(tr); any.SampleCount != 6 || len(got) != 1 || got[0] != 0 {
+		t.Errorf("root: %+v, by index %v", any, got)
+	}
+}
+
+// What a run can add is bounded, except as the toolkit does it.
+func TestBuilderBounds(t *testing.T) {
+	t.Run("indices", func(t *testing.T) {
+		both(t, Options{}, func(t *testing.T, o Options) {
+			var run []Step
+			for i := range 1000 {
+				run = append(run, Step{Type: LLMEnd, Time: float64(i), Function: in("wf", "agent")})
+			}
+			n := build(o, run).Root.child("wf").child("agent")
+			want := 256
+			if o.Compat {
+				want = 1000
+			}
+			if got := len(n.ByCallIndex); got != want || n.AnyIndex.RemainingCalls.SampleCount != 1000 {
+				t.Errorf("%d indices, want %d; %+v", got, want, n.AnyIndex)
+			}
+		})
+	})
+	t.Run("children", func(t *testing.T) {
+		both(t, Options{}, func(t *testing.T, o Options) {
+			b := NewBuilder(o)
+			for i := range 5000 {
+				b.Add([]Step{{Type: LLMEnd, Function: in("wf", fmt.Sprint(i))}})
+			}
+			b.Add([]Step{{Type: LLMEnd, Function: in("wf", "0")}}) // which is there
+			wf := b.Build(at).Root.child("wf")
+			want := 4096
+			if o.Compat {
+				want = 5000
+			}
+			if len(wf.Children) != want || b.FiledHigher() != 5000-want || wf.AnyIndex.RemainingCalls.SampleCount != 5001 {
+				t.Errorf("%d children, want %d; %d filed higher; %+v", len(wf.Children), want, b.FiledHigher(), wf.AnyIndex)
+			}
+			if p, _ := b.Build(at).Find([]string{"wf", "0"}, 1); p.RemainingCalls.SampleCount != 2 {
+				t.Errorf("the first: %+v", p)
+			}
+		})
+	})
+	t.Run("nodes", func(t *testing.T) {
+		b := NewBuilder(Options{})
+		path := make([]string, 100)
+		for i := range 700 {
+			for k := range path {
+				path[k] = fmt.Sprint(i, "-", k)
+			}
+			b.Add([]Step{{Type: LLMEnd, Path: path}})
+		}
+		if got := nodes(b.Build(at).Root); got != 1+65_536 || b.FiledHigher() != 700-65_536/100 {
+			t.Errorf("%d nodes, %d calls filed higher", got, b.FiledHigher())
+		}
+	})
+}
+
+func nodes(n *Node) int {
+	sum := 1
+	for _, c := range n.Children {
+		sum += nodes(c)
+	}
+	return sum
+}
+
+// Long names are shortened so that what is written can be read, and are found.
+func TestLongNames(t *testing.T) {
+	both(t, Options{WorkflowName: strings.Repeat("w", 70_000)}, func(t *testing.T, o Options) {
+		for _, c := range []struct {
+			name   string
+			length int
+			compat int
+		}{
+			{strings.Repeat("n", 256), 256, 256},
+			{strings.Repeat("n", 257), 256, 257},
+			{strings.Repeat("é", 200) + "1", 255, 401},
+			{strings.Repeat("é", 200) + "2", 255, 401},
+			{strings.Repeat("n", 70_000), 256, 256},
+			{strings.Repeat("\xff", 30_000), 0, 0},
+		} {
+			tr := build(o, []Step{{Type: LLMEnd, Function: in("wf", c.name)}}, []Step{{Type: LLMEnd, Function: in("wf", c.name+"x")}})
+			read := mustParse(t, string(tr.AppendJSON(nil)))
+			wf := read.Root.child("wf")
+			if wf == nil || len(wf.Children) != 2 {
+				t.Fatalf("%.20q…: not two names", c.name)
+			}
+			want := c.length
+			if o.Compat {
+				want = c.compat
+			}
+			if got := len(tr.Root.child("wf").Children[0].Name); want > 0 && got != want {
+				t.Errorf("%.20q…: %d bytes, want %d", c.name, got, want)
+			}
+			if m := tr.Lookup([]string{"wf", c.name}, 1); len(m.Path) != 2 || m.Prediction.RemainingCalls.SampleCount != 1 {
+				t.Errorf("%.20q…: found %d names, %+v", c.name, len(m.Path), m.Prediction)
+			}
+			if len(read.WorkflowName) != 256 {
+				t.Errorf("workflow name of %d bytes", len(read.WorkflowName))
+			}
+		}
+	})
+}
+
+// As the toolkit does it, percentiles are exact unless a limit is asked for.
+func TestSampled(t *testing.T) {
+	run := make([]Step, DefaultMaxSamples+1)
+	for i := range run {
+		run[i] = Step{Type: LLMEnd, Time: float64(i)}
+	}
+	for _, c := range []struct {
+		o    Options
+		want bool
+	}{
+		{Options{}, true}, {Options{Compat: true}, false},
+		{Options{Compat: true, MaxSamples: DefaultMaxSamples}, true}, {Options{MaxSamples: DefaultMaxSamples + 1}, false},
+	} {
+		b := NewBuilder(c.o)
+		b.Add(run)
+		p50 := b.Build(at).Root.AnyIndex.RemainingCalls.P50
+		if b.Sampled() != c.want || !c.want && p50 != DefaultMaxSamples/2 {
+			t.Errorf("%+v: sampled = %v, want %v; median %v", c.o, b.Sampled(), c.want, p50)
+		}
+	}
+}
+
+// A function may have an empty name for the toolkit.
+func TestEmptyName(t *testing.T) {
+	run := []Step{{Type: LLMEnd, Function: Invocation{ID: "F", ParentID: "W", ParentName: "wf"}}, {Type: LLMEnd}}
+	for _, c := range []struct {
+		o    Options
+		want int // children of wf
+	}{{Options{}, 0}, {Options{PathMode: PairPath}, 0}, {Options{Compat: true}, 1}} {
+		tr := build(c.o, run)
+		wf := tr.Root.child("wf")
+		if len(tr.Root.Children) != 1 || len(wf.Children) != c.want {
+			t.Errorf("%+v: %s", c.o, tr.AppendJSON(nil))
+		}
+		if c.want > 0 && (wf.Children[0].Name != "" || mustParse(t, string(tr.AppendJSON(nil))).Root.child("wf").child("") == nil) {
+			t.Errorf("%+v: %s", c.o, tr.AppendJSON(nil))
+		}
 	}
 }

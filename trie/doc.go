@@ -9,9 +9,11 @@
 // A run is one execution of a workflow, recorded as [Step] values: the starts and the ends
 // of functions, tools and LLM calls. The path of a call is the names of the functions it
 // was made in, the workflow's entry first. Its index says the how manieth call it was in
-// its invocation of the innermost function, from 1. A [Node] is a path, and predicts for
-// all calls made there or deeper; a [Prediction] sums up the calls with one index there,
-// or those with any.
+// its invocation of the innermost function, from 1. A [Node] is a path, and a [Prediction]
+// sums up calls made there or deeper: those with one index, or with any. Where full paths
+// are filed, and a function both makes calls and calls others that do, its predictions by
+// index are for its own calls alone: the second call of a function is not like the second
+// of another that it called. The aggregate is over all of them.
 //
 // # For someone who builds an agent
 //
@@ -51,12 +53,14 @@
 // The file format is that of NeMo Agent Toolkit's prediction_trie.json. [Trie.AppendJSON]
 // writes the bytes that Python's json.dump with an indent of 2 would, so a file in that form
 // is the same after it was read and written. Members that are not known are dropped, and a
-// prediction without latency_sensitivity, as old files have them, gets one that is null.
+// prediction without latency_sensitivity, as old files have them, gets one that is null. Half
+// a surrogate pair in a name, which Python can write and UTF-8 cannot, becomes U+FFFD in all
+// that is read here.
 //
 // # What holds
 //
 // Equal runs added in equal order build equal tries, byte for byte but for the time. Counts
 // and means are exact; percentiles are exact up to [Options.MaxSamples] samples and come
-// from a sample of that many beyond. No path is longer than [MaxDepth] names. Metrics are
-// finite numbers.
+// from a sample of that many beyond. No path is longer than [MaxDepth] names, and what a
+// [Builder] builds has bounds in all other directions too. Metrics are finite numbers.
 package trie

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/iotest"
 )
 
 func TestSave(t *testing.T) {
@@ -83,3 +84,45 @@ func TestLoadErrors(t *testing.T) {
 		t.Errorf("error = %v", err)
 	}
 }
+
+func TestLoadTooLong(t *testing.T) {
+	long := filepath.Join(t.TempDir(), "long.json")
+	if err := os.WriteFile(long, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(long, MaxFileBytes+1); err != nil {
+		t.Skip(err)
+	}
+	if _, err := Load(long); err == nil || err.Error() != long+": expected at most 1 GiB" {
+		t.Errorf("error = %v", err)
+	}
+}
+
+func TestRead(t *testing.T) {
+	want := testdata(t, "demo.json")
+	tr, err := Read(iotest.HalfReader(strings.NewReader(string(want))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := tr.AppendJSON(nil); string(got) != string(want) {
+		t.Errorf("read\n%s", got)
+	}
+	if _, err := parse(&fileLimit{r: spaces{}, left: 1 << 20}); err == nil || err.Error() != "line 1: expected at most 1 GiB" {
+		t.Errorf("without an end: error = %v", err)
+	}
+	_, err = parse(&fileLimit{r: strings.NewReader(string(want)), left: int64(len(want))})
+	if err != nil {
+		t.Errorf("as long as it may be: %v", err)
+	}
+	_, err = parse(&fileLimit{r: strings.NewReader(string(want)), left: int64(len(want)) - 1})
+	if !errors.Is(err, errTooLong) {
+		t.Errorf("one byte longer than it may be: %v", err)
+	}
+}
+
+// spaces has no end.
+type spaces struct{}
+
+func (spaces) Read(p []byte) (int, error) { return copy(p, blank), nil }
+
+var blank = strings.Repeat(" ", 64<<10)

@@ -239,6 +239,9 @@ func (m *model) scores(run, ends []Step, starts, durs []float64, total float64) 
 	for i := range raw {
 		lo, hi := slices.Min(raw), slices.Max(raw)
 		scores[i] = (raw[i] - lo) / (hi - lo)
+		if least := float64(0.05 * (w.Critical + w.Fanout + w.Position + w.Parallel)); !m.o.Compat && hi-lo < least {
+			scores[i] = (raw[i] - (lo - (least-(hi-lo))/2)) / least
+		}
 		if hi == lo || !m.o.Compat && hi-lo <= 1e-9*max(math.Abs(lo), math.Abs(hi)) {
 			scores[i] = 0.5
 		}
@@ -255,7 +258,7 @@ func (m *model) slack(run []Step, e Step, start, dur float64) float64 {
 		parent     string
 		start, end float64
 	}
-	begun, whole := make(map[string]thing), make(map[string]thing)
+	begun, whole, ended := make(map[string]thing), make(map[string]thing), make(map[string]float64)
 	functions := make(map[string]Invocation)
 	for _, s := range run {
 		switch s.Type {
@@ -263,12 +266,20 @@ func (m *model) slack(run []Step, e Step, start, dur float64) float64 {
 			begun[s.UUID] = thing{s.ParentID, s.Time, 0}
 			delete(whole, s.UUID)
 		case LLMEnd, ToolEnd, FunctionEnd, SpanEnd:
+			ended[s.UUID] = s.Time
 			if b, ok := begun[s.UUID]; ok {
 				whole[s.UUID] = thing{b.parent, b.start, s.Time}
 			}
 		}
 		if _, ok := functions[s.Function.ID]; !ok {
 			functions[s.Function.ID] = s.Function
+		}
+	}
+	if m.o.Compat { // in whatever order
+		for id, b := range begun {
+			if end, ok := ended[id]; ok {
+				whole[id] = thing{b.parent, b.start, end}
+			}
 		}
 	}
 	not := map[string]bool{e.UUID: true}

@@ -69,7 +69,7 @@ func (g *groups[T]) add(run string, item T) error {
 	return nil
 }
 
-// close hands over what is held, in the order in which runs began.
+// close hands over what is held, in the order in which runs began, and forgets all runs.
 func (g *groups[T]) close() error {
 	rest := slices.SortedFunc(maps.Values(g.open), func(a, b *openRun[T]) int { return cmp.Compare(a.order, b.order) })
 	for _, r := range rest {
@@ -77,6 +77,7 @@ func (g *groups[T]) close() error {
 			return err
 		}
 	}
+	g.ended, g.begun = emptied(g.ended), 0
 	return nil
 }
 

@@ -8,8 +8,8 @@ import (
 
 // AppendJSON appends the trie's file to dst: the bytes that Python's json.dump writes with
 // an indent of 2, all ASCII, without a newline at the end. An empty Version is written as
-// the [Version] of this package, a nil Root as one without predictions, and a number that
-// is not finite as 0.0.
+// the [Version] of this package, a nil Root as one without predictions, a nil child not at
+// all, and a number that is not finite as 0.0.
 func (t *Trie) AppendJSON(dst []byte) []byte {
 	version, root := t.Version, t.Root
 	if version == "" {
@@ -73,14 +73,19 @@ func (n *Node) append(dst []byte, depth int) []byte {
 
 	dst = appendKey(append(dst, ','), in, "children")
 	dst = append(dst, '{')
-	for i, c := range n.Children {
-		if i > 0 {
+	children := 0
+	for _, c := range n.Children {
+		if c == nil {
+			continue
+		}
+		if children > 0 {
 			dst = append(dst, ',')
 		}
 		dst = appendString(appendIndent(dst, in+2), c.Name)
 		dst = c.append(append(dst, ": "...), in+2)
+		children++
 	}
-	dst = appendClose(dst, in, len(n.Children))
+	dst = appendClose(dst, in, children)
 	return append(appendIndent(dst, depth), '}')
 }
 

@@ -193,6 +193,7 @@ func TestParseErrors(t *testing.T) {
 		{"not an object", "\n\n[]", "line 3: expected an object, got an array"},
 		{"something after it", `{"root":{"name":"r"}} x`, "line 1: expected nothing after the trie"},
 		{"no root", `{"version":"1.0"}`, "root: expected an object, got nothing"},
+		{"lines of something else", `{"a":1}` + "\n" + `{"a":2}`, "line 1: root: expected an object, got nothing"},
 		{"root null", `{"root":null}`, "root: expected an object, got null"},
 		{"no name", `{"root":{}}`, "root.name: expected a string, got nothing"},
 		{"other major version", `{"version":"2.0","root":{"name":"r"}}`, `version: expected 1.x, got "2.0"`},
@@ -219,5 +220,38 @@ func TestParseErrors(t *testing.T) {
 				t.Errorf("error = %v, want %q in it", err, c.want)
 			}
 		})
+	}
+}
+
+// TestParseErrorShort: an error shows the beginning and the end of a path, however long it
+// is.
+func TestParseErrorShort(t *testing.T) {
+	levels := strings.Repeat(`{"name":"n","children":{"é":`, MaxDepth+1)
+	_, err := Parse([]byte(`{"root":` + levels))
+	const pair = "children.é."
+	want := "line 1: root." + strings.Repeat(pair, 9) + "childre…." + strings.Repeat(pair, 9) + "children.é: expected at most 256 levels of children"
+	if err == nil || err.Error() != want {
+		t.Errorf("error = %v\nwant    %s", err, want)
+	}
+	for _, in := range []string{
+		`{"root":{"name":"n","children":{"` + strings.Repeat("é", 20_000) + `":1}}}`,
+		`{"root":{"name":"n","children":{"` + strings.Repeat("\x80", 20_000) + `":1}}}`,
+		`{"version":"` + strings.Repeat("2", 20_000) + `"}`,
+		`{"root":{"name":"n","predictions_any_index":{"latency_sensitivity":0.` + strings.Repeat("1", 20_000) + `}}}`,
+	} {
+		if _, err := Parse([]byte(in)); err == nil || len(err.Error()) > 400 {
+			t.Errorf("%.80s: error = %.1000v", in, err)
+		}
+	}
+}
+
+// Half a surrogate pair cannot be kept.
+func TestHalfSurrogate(t *testing.T) {
+	tr := mustParse(t, `{"root":{"name":"root","children":{"a\ud800b":{"name":""}}}}`)
+	if name := tr.Root.Children[0].Name; name != "a\ufffdb" {
+		t.Errorf("name %q", name)
+	}
+	if text := string(tr.AppendJSON(nil)); !strings.Contains(text, `"a\ufffdb": {`) {
+		t.Errorf("written as %s", text)
 	}
 }

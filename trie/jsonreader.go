@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"strconv"
+	"unicode/utf8"
 )
 
 const (
@@ -80,7 +81,25 @@ func (e *readError) Error() string {
 	if e.path == "" {
 		return fmt.Sprintf("line %d: %v", e.line, e.err)
 	}
-	return fmt.Sprintf("line %d: %s: %v", e.line, e.path, e.err)
+	return fmt.Sprintf("line %d: %s: %v", e.line, shortened(e.path), e.err)
+}
+
+// maxShown is how much of a path an error shows, in bytes.
+const maxShown = 240
+
+// shortened leaves out the middle of a long path.
+func shortened(path string) string {
+	if len(path) <= maxShown {
+		return path
+	}
+	head, tail := maxShown/2, len(path)-maxShown/2
+	for head > 0 && !utf8.RuneStart(path[head]) {
+		head--
+	}
+	for tail < len(path) && !utf8.RuneStart(path[tail]) {
+		tail++
+	}
+	return path[:head] + "…" + path[tail:]
 }
 
 func (e *readError) Unwrap() error { return e.err }
@@ -398,7 +417,7 @@ func (j *jsonReader) maybeCount() (*int, error) {
 	}
 	n, ok := wholeNumber(*f)
 	if !ok {
-		return nil, j.errorf("expected a whole number from 0 to %d, got %s", math.MaxInt32, j.text)
+		return nil, j.errorf("expected a whole number from 0 to %d, got %.40s", math.MaxInt32, j.text)
 	}
 	return &n, nil
 }

@@ -38,6 +38,17 @@ func (t *Trie) Find(path []string, callIndex int) (*Prediction, bool) {
 	return f.prediction, f.prediction != nil
 }
 
+// FindPlain is [Trie.Find] as NeMo Agent Toolkit has it: the path is walked from the root
+// as far as it is there, and the deepest prediction on the way is the one. Neither the end of
+// the path is tried nor a node "root" below the root.
+func (t *Trie) FindPlain(path []string, callIndex int) (*Prediction, bool) {
+	if t == nil || t.Root == nil {
+		return nil, false
+	}
+	p := t.Root.walk(path, callIndex).prediction
+	return p, p != nil
+}
+
 // Lookup is [Trie.Find] with an account of where the prediction was found.
 func (t *Trie) Lookup(path []string, callIndex int) Match {
 	f := t.find(path, callIndex)
@@ -129,16 +140,27 @@ func (n *Node) pick(callIndex int) (p *Prediction, exact bool) {
 // many is from how many children or indices on a node has a table of them.
 const many = 16
 
-// child returns the child with a name, nil if there is none.
+// child returns the child with a name, which a builder may have shortened; nil if there is
+// none.
 func (n *Node) child(name string) *Node {
+	c := childNamed(n, name)
+	if c == nil && len(name) > maxName {
+		var short [maxName]byte
+		c = childNamed(n, appendShort(short[:0], name))
+	}
+	return c
+}
+
+// childNamed returns the child with exactly that name, nil if there is none.
+func childNamed[T string | []byte](n *Node, name T) *Node {
 	if n.byName != nil {
-		if i, ok := n.byName[name]; ok {
+		if i, ok := n.byName[string(name)]; ok {
 			return n.Children[i]
 		}
 		return nil
 	}
 	for _, c := range n.Children {
-		if c.Name == name {
+		if c != nil && c.Name == string(name) {
 			return c
 		}
 	}

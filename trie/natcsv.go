@@ -17,8 +17,8 @@ import (
 // ends the reading and is returned as it is.
 //
 // The start of what a step ends is that of the row with its UUID. The file does not say
-// what a step happened in, so that Step.ParentID is empty: which calls had slack because
-// others ran beside them cannot be seen from it.
+// what a step happened in, so that Step.ParentID is empty: what ran beside what cannot be
+// seen from it, and a [Builder] takes [Weights].Parallel as 0 for such a run.
 //
 // The profiler writes the rows of an example one after the other. Where they are not, as in
 // a file that was sorted by time, all is right as well: examples are handed over at the end

@@ -3,6 +3,7 @@ package trie
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"math"
 	"strconv"
 	"strings"
@@ -28,8 +29,10 @@ const unnamed = "unknown"
 // An error says where in the file what was expected:
 //
 //	line 9: root.children.agent.predictions_any_index.output_tokens: expected an object, got null
-func Parse(data []byte) (*Trie, error) {
-	p := parser{newJSONReader(bytes.NewReader(data))}
+func Parse(data []byte) (*Trie, error) { return parse(bytes.NewReader(data)) }
+
+func parse(r io.Reader) (*Trie, error) {
+	p := parser{newJSONReader(r)}
 	t := &Trie{Version: Version, WorkflowName: unnamed}
 	err := p.object(func(key []byte) (err error) {
 		switch string(key) {
@@ -51,13 +54,13 @@ func Parse(data []byte) (*Trie, error) {
 	if err != nil {
 		return nil, err
 	}
+	if t.Root == nil {
+		return nil, p.missing("root", "an object")
+	}
 	if more, err := p.more(); err != nil {
 		return nil, err
 	} else if more {
 		return nil, p.errorf("expected nothing after the trie")
-	}
-	if t.Root == nil {
-		return nil, p.missing("root", "an object")
 	}
 	return t, nil
 }
@@ -71,7 +74,7 @@ func (p parser) version() (string, error) {
 		return "", err
 	}
 	if major, _, _ := strings.Cut(v, "."); major != "1" {
-		return "", p.errorf("expected 1.x, got %q", v)
+		return "", p.errorf("expected 1.x, got %.40q", v)
 	}
 	return v, nil
 }
@@ -227,7 +230,7 @@ func (p parser) integer() (int, error) {
 		return 0, err
 	}
 	if v != math.Trunc(v) || math.Abs(v) > 1<<53 {
-		return 0, p.errorf("expected an integer, got %s", p.text)
+		return 0, p.errorf("expected an integer, got %.40s", p.text)
 	}
 	return int(v), nil
 }

@@ -30,7 +30,11 @@ func (b *Builder) path(dst []string, s *Step, known map[string]Invocation) []str
 	from := len(dst)
 	switch {
 	case b.o.PathMode == PairPath:
-		return pair(dst, s)
+		dst = pair(dst, s)
+		if f := s.Function; b.o.Compat && f.Name == "" && f != (Invocation{}) && s.Path == nil {
+			dst = append(dst, "") // a name like others
+		}
+		return dst
 	case len(s.Path) > MaxDepth:
 		return appendNames(dst, s.Path[len(s.Path)-2:]...)
 	case s.Path != nil:

@@ -8,8 +8,9 @@ import (
 
 // Weights say what makes a run wait for a call. Each run's calls are scored by the weighted
 // sum of four properties, the scores of the run are spread from 0 to 1, and the mean score
-// of the calls that a prediction is for becomes its level, from 1 to Scale. Calls that
-// overlap in time share a position in the run.
+// of the calls that a prediction is for becomes its level, from 1 to Scale. Scores that
+// differ by less than a twentieth of the weights' sum are spread less, around 0.5. Calls
+// that overlap in time share a position in the run.
 //
 // Weights need not add up to anything. They are taken as they are, negative ones included.
 type Weights struct {
@@ -25,6 +26,7 @@ type Weights struct {
 	Position float64
 	// Parallel weighs, against the call, how little it matters among what runs beside it:
 	// how much sooner than the longest of these it ends, and how many share its position.
+	// In a run of which no step has a ParentID or a Path it counts as 0.
 	Parallel float64
 }
 
@@ -39,6 +41,10 @@ func DefaultWeights() Weights {
 func TunedWeights() Weights {
 	return Weights{Scale: 5, Critical: 0.35, Fanout: 0.15, Position: 0.5, Parallel: 0.5}
 }
+
+// leastSpread is which part of the weights' sum the raw scores of a run are spread over at
+// least, so that calls that are nearly alike get levels that are.
+const leastSpread = 0.05
 
 // rate scores the calls of a run that took total seconds. slack is that of each call, nil
 // for none.
@@ -73,6 +79,11 @@ func (w *Weights) rate(calls []call, total float64, slack []float64, compat bool
 	if !compat {
 		// Less than this is the rounding of the arithmetic above.
 		alike = spread <= 1e-9*max(math.Abs(lowest), math.Abs(highest))
+		sum := math.Abs(w.Critical) + math.Abs(w.Fanout) + math.Abs(w.Position) + math.Abs(w.Parallel)
+		if least := float64(leastSpread * sum); spread < least {
+			lowest -= (least - spread) / 2
+			spread = least
+		}
 	}
 	for i := range calls {
 		score := (calls[i].score - lowest) / spread

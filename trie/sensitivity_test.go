@@ -88,7 +88,7 @@ func TestFanOut(t *testing.T) {
 				b.collect(nil)
 				var slack []float64
 				if o.Sensitivity.Parallel > 0 {
-					slack = slacks(b.steps, b.run, b.invocations(), o.Compat)
+					slack = new(slackFinder).find(b.steps, b.run, b.invocations(), o.Compat)
 				}
 				o.Sensitivity.rate(b.run, 20.52, slack, o.Compat)
 				var scores []float64
@@ -126,7 +126,7 @@ func slackOf(run []Step, compat bool) []float64 {
 	b.order(run)
 	known := b.invocations()
 	b.collect(known)
-	return slacks(b.steps, b.run, known, compat)
+	return new(slackFinder).find(b.steps, b.run, known, compat)
 }
 
 func thing(start, end EventType, uuid, parent string, from, to float64) []Step {
@@ -146,6 +146,7 @@ func TestB5(t *testing.T) {
 		{"1 s beside 5 s", steps(llm("l", f, 0, 1, 1), thing(ToolStart, ToolEnd, "t", "F", 0, 5)), 0.8},
 		{"the longest", steps(llm("l", f, 0, 10, 1), thing(ToolStart, ToolEnd, "t", "F", 0, 5)), 0},
 		{"one after the other", steps(llm("l", f, 0, 1, 1), thing(ToolStart, ToolEnd, "t", "F", 1, 6)), 0},
+		{"begins when the other ends", steps(llm("l", f, 5, 6, 1), thing(ToolStart, ToolEnd, "t", "F", 0, 5)), 0},
 		{"begins later", steps(llm("l", f, 0, 1, 1), thing(ToolStart, ToolEnd, "t", "F", 0.5, 5.5)), 0.8},
 		{"ends sooner", steps(llm("l", f, 4, 6, 1), thing(SpanStart, SpanEnd, "t", "F", 1, 5)), 0.5},
 		{"of several the longest", steps(llm("l", f, 0, 1, 1), thing(ToolStart, ToolEnd, "t", "F", 0, 2), thing(ToolStart, ToolEnd, "u", "F", 0, 4)), 0.75},
@@ -209,6 +210,32 @@ func TestSlackWithoutAncestors(t *testing.T) {
 	}
 }
 
+// An end may be given before its start. For the toolkit they still belong together, so that
+// something began where the call's function did, and nobody looks where the call itself did.
+func TestSlackEndFirst(t *testing.T) {
+	f := in("wf", "agent")
+	run := steps(llm("l", f, 0, 1, 1), thing(ToolStart, ToolEnd, "t", f.ID, 0, 5))
+	instant := thing(SpanStart, SpanEnd, "s", f.ParentID, 0.5, 0.5)
+	backwards := thing(SpanStart, SpanEnd, "s", f.ParentID, 0.5, 0.4)
+	for _, c := range []struct {
+		name         string
+		run          []Step
+		want, compat float64
+	}{
+		{"nothing there", run, 0.8, 0.8},
+		{"start and end", steps(run, instant), 0, 0},
+		{"end and start", steps(run, instant[1:], instant[:1]), 0.8, 0},
+		{"an earlier end", steps(run, backwards), 0.8, 0},
+		{"end alone", steps(run, instant[1:]), 0.8, 0.8},
+	} {
+		for compat, want := range map[bool]float64{false: c.want, true: c.compat} {
+			if got := slackOf(c.run, compat); len(got) != 1 || math.Abs(got[0]-want) > 1e-12 {
+				t.Errorf("%s, compat=%v: slack = %v, want %v", c.name, compat, got, want)
+			}
+		}
+	}
+}
+
 // A run in which everything is beside everything takes no longer than sorting it.
 func TestManyBesideEachOther(t *testing.T) {
 	const n = 50_000
@@ -260,6 +287,99 @@ func TestAlikeCalls(t *testing.T) {
 			t.Errorf("level of a single call = %d, want 3", *p.LatencySensitivity)
 		}
 	})
+}
+
+// Calls that are nearly alike get levels that are: a twentieth of the weights is what the
+// lowest and the highest level need between them.
+func TestNearlyAlikeCalls(t *testing.T) {
+	parallel := func(step float64) []Step {
+		var run []Step
+		for i, name := range []string{"a", "b", "c", "d"} {
+			run = append(run, llm(name, in("wf", name), 10, 11+step*float64(i), 5)...)
+		}
+		return run
+	}
+	levels := func(tr *Trie) (got []int) {
+		for _, name := range []string{"a", "b", "c", "d"} {
+			p, _ := tr.Find([]string{"wf", name}, 1)
+			got = append(got, *p.LatencySensitivity)
+		}
+		return got
+	}
+	for _, c := range []struct {
+		name   string
+		o      Options
+		step   float64
+		levels []int
+	}{
+		{"default", Options{Sensitivity: new(DefaultWeights())}, 0.001, []int{3, 3, 3, 3}},
+		{"tuned", Options{Sensitivity: new(TunedWeights())}, 0.001, []int{3, 3, 3, 3}},
+		{"compat", Options{Sensitivity: new(DefaultWeights()), Compat: true}, 0.001, []int{1, 2, 4, 5}},
+		{"half of it", Options{Sensitivity: &Weights{Scale: 101, Critical: 1}}, 0.025 / 3 / 0.975, []int{26, 43, 59, 76}},
+		{"more", Options{Sensitivity: new(DefaultWeights())}, 0.2, []int{1, 2, 4, 5}},
+		{"negative weights", Options{Sensitivity: &Weights{Scale: 5, Critical: -1}}, 0.001, []int{3, 3, 3, 3}},
+	} {
+		if diff := cmp.Diff(c.levels, levels(build(c.o, parallel(c.step)))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", c.name, diff)
+		}
+	}
+}
+
+// What a weight counts, by the scores of a run.
+func TestScores(t *testing.T) {
+	f := in("wf", "agent")
+	flat := func(run []Step) []Step { // as in a table, which does not say what ran in what
+		for i := range run {
+			run[i].ParentID = ""
+		}
+		return run
+	}
+	withPath := func(run []Step) []Step {
+		for i := range run {
+			run[i].Path = []string{"wf", "agent"}
+		}
+		return run
+	}
+	beside := func() []Step {
+		return steps(llm("1", f, 0, 1, 1), llm("2", f, 0, 2, 1), llm("3", f, 3, 4, 1))
+	}
+	// The tool is beside the first call, with a slack of 0.75, and beside no other.
+	slack := func() []Step {
+		return steps(llm("1", f, 0, 1, 1), llm("2", f, 5, 6, 1), llm("3", f, 5.5, 6.5, 1), thing(ToolStart, ToolEnd, "t", f.ParentID, 0, 4))
+	}
+	for _, c := range []struct {
+		name   string
+		w      Weights
+		run    []Step
+		scores []float64
+	}{
+		{"began before the first event", Weights{Critical: 1}, steps(
+			[]Step{{Type: LLMEnd, Time: 0, Began: new(-30.0), UUID: "0", ParentID: "p"}}, llm("1", f, 0, 1, 1), llm("2", f, 2, 4, 1),
+		), []float64{1, 0, 1.0 / 3}},
+		{"no slack without a weight above 0", Weights{Parallel: -1}, slack(), []float64{0, 1, 1}},
+		{"slack", Weights{Parallel: 1}, slack(), []float64{0, 1, 1}},
+		{"calls at once", Weights{Parallel: 1}, beside(), []float64{0, 0.5, 1}},
+		{"calls at once in a table", Weights{Parallel: 1}, flat(beside()), []float64{0.5, 0.5, 0.5}},
+		{"calls at once at the top of spans", Weights{Parallel: 1}, withPath(flat(beside())), []float64{0, 0, 1}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			both(t, Options{}, func(t *testing.T, o Options) {
+				o.Sensitivity = &c.w
+				b := NewBuilder(o)
+				b.order(c.run)
+				known := b.invocations()
+				b.collect(known)
+				b.rate(c.w, known)
+				var got []float64
+				for _, c := range b.run {
+					got = append(got, c.score)
+				}
+				if diff := cmp.Diff(c.scores, got, near); diff != "" {
+					t.Errorf("scores (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
 }
 
 func TestMissingBeginning(t *testing.T) {

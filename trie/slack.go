@@ -13,7 +13,15 @@ type interval struct {
 	ended      bool
 }
 
-// slacks returns for each call how much of its time did not matter because something beside
+// slackFinder finds the slack of calls. It keeps what one run needs for the next.
+type slackFinder struct {
+	intervals []interval
+	spans     map[string]*interval // by UUID
+	ends      map[string]float64   // by UUID
+	groups    map[string]*siblings // by the place in which they began
+}
+
+// find returns for each call how much of its time did not matter because something beside
 // it took longer: 0 if nothing did, 0.8 if it took 1 s beside 5 s.
 //
 // Beside a call is what overlaps with it in time and began in the same place: in the function
@@ -24,9 +32,13 @@ type interval struct {
 // when it ended: it had begun before that instant and ended after it. So the longest is
 // found by asking at these two instants what is going on, and one pass over the time of all
 // that began in a place answers for all calls there.
-func slacks(steps []*Step, calls []call, known map[string]Invocation, compat bool) []float64 {
-	spans := intervals(steps)
-	groups := make(map[string]*siblings)
+func (f *slackFinder) find(steps []*Step, calls []call, known map[string]Invocation, compat bool) []float64 {
+	if f.spans == nil {
+		f.spans, f.groups = make(map[string]*interval), make(map[string]*siblings)
+		f.ends = make(map[string]float64)
+	}
+	f.read(steps, compat)
+	spans, groups := f.spans, f.groups
 	for _, s := range spans {
 		if s.ended && s.parent != "" {
 			g := groups[s.parent]
@@ -58,6 +70,8 @@ func slacks(steps []*Step, calls []call, known map[string]Invocation, compat boo
 	for _, g := range groups {
 		g.answer(longest)
 	}
+	f.spans, f.groups, f.ends = emptied(spans), emptied(groups), emptied(f.ends)
+	clear(f.intervals)
 	for i := range longest {
 		if longest[i] > 0 {
 			longest[i] = max(0, 1-calls[i].dur/longest[i])
@@ -66,23 +80,32 @@ func slacks(steps []*Step, calls []call, known map[string]Invocation, compat boo
 	return longest
 }
 
-// intervals returns what both began and ended, and what has only begun, by UUID.
-func intervals(steps []*Step) map[string]*interval {
-	spans := make(map[string]*interval)
+// read sets f.spans to what both began and ended, and what has only begun. An end belongs
+// to the start before it; for NeMo Agent Toolkit the last start and the last end belong
+// together, which may be the other way round among the steps of one time.
+func (f *slackFinder) read(steps []*Step, compat bool) {
+	f.intervals = slices.Grow(f.intervals[:0], len(steps)) // once: spans point into it
 	for _, s := range steps {
 		if s.UUID == "" {
 			continue
 		}
 		switch s.Type {
 		case LLMStart, ToolStart, FunctionStart, SpanStart:
-			spans[s.UUID] = &interval{parent: s.ParentID, start: s.Time}
+			f.intervals = append(f.intervals, interval{parent: s.ParentID, start: s.Time})
+			f.spans[s.UUID] = &f.intervals[len(f.intervals)-1]
 		case LLMEnd, ToolEnd, FunctionEnd, SpanEnd:
-			if o := spans[s.UUID]; o != nil {
+			if compat {
+				f.ends[s.UUID] = s.Time
+			} else if o := f.spans[s.UUID]; o != nil {
 				o.end, o.ended = s.Time, true
 			}
 		}
 	}
-	return spans
+	for id, end := range f.ends {
+		if o := f.spans[id]; o != nil {
+			o.end, o.ended = end, true
+		}
+	}
 }
 
 // enclosing returns those spans that began in a place and are the call itself or, unless

@@ -27,7 +27,8 @@ func ReadSpans(r io.Reader, run func([]Step) error) error {
 // An LLM call that failed or was cancelled had no answer, and whoever wanted one called
 // again. It is part of the run's time but none of its calls, and counted in
 // [Collector.Unanswered]. A kind that is not known is part of the run's time as well. A span
-// that ends before it begins took no time.
+// that ends before it begins took no time. Where nobody said how long the answer to a call
+// was, that is not known of its step either.
 //
 // Nothing says when a run has ended: runs are handed over by Close in the order in which
 // they began, and before that only where the spans of other runs that are held have become
@@ -138,7 +139,8 @@ func (l *lineReader) next() ([]byte, error) {
 	return line, err
 }
 
-// Close hands over the runs that are held. The collector is empty then.
+// Close hands over the runs that are held. The collector is empty then: a run that it is
+// given after that is another, also if an earlier one had the same id. Counts go on.
 func (c *Collector) Close() error { return c.runs.close() }
 
 // Unanswered returns how many LLM calls failed or were cancelled.
@@ -261,7 +263,7 @@ func readTime(j *jsonReader) (time.Time, error) {
 	}
 	const year10000 = 253402300800
 	if !(math.Abs(f) < year10000) {
-		return time.Time{}, j.errorf("expected %s, got %s", want, j.text)
+		return time.Time{}, j.errorf("expected %s, got %.40s", want, j.text)
 	}
 	whole, part := math.Modf(f)
 	return time.Unix(int64(whole), int64(math.Round(part*1e9))), nil
@@ -307,6 +309,7 @@ func (s *Span) steps(zero time.Time) (start, end Step) {
 	switch {
 	case s.Kind == KindLLM && s.answered():
 		start.Type, end.Type = LLMStart, LLMEnd
+		end.OutputTokens = -1
 		if s.CompletionTokens != nil {
 			end.OutputTokens = *s.CompletionTokens
 		}

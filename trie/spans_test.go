@@ -38,7 +38,7 @@ func TestReadSpansRuns(t *testing.T) {
 		},
 		{
 			{Type: LLMStart, UUID: "1"},
-			{Type: LLMEnd, Time: 0.999999, Began: ptr(0.0), UUID: "1"},
+			{Type: LLMEnd, Time: 0.999999, Began: ptr(0.0), UUID: "1", OutputTokens: -1},
 		},
 	}
 	got, err := readAll(ReadSpans, strings.NewReader(in))
@@ -144,5 +144,19 @@ func TestCollectorLate(t *testing.T) {
 	var late *endedError
 	if !errors.As(err, &late) || !strings.HasPrefix(err.Error(), `line 4: expected all of run "a" closer together`) || runs != 1 {
 		t.Errorf("%d runs, %v", runs, err)
+	}
+}
+
+// TestCollectorAgain: after Close a run begins anew.
+func TestCollectorAgain(t *testing.T) {
+	runs := 0
+	c := NewCollector(func([]Step) error { runs++; return nil })
+	for i := range 2 {
+		if err := c.AddLines(strings.NewReader(`{"run_id":"a","kind":"llm","start":1,"end":2}`)); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Close(); err != nil || runs != i+1 {
+			t.Fatalf("%d runs, %v", runs, err)
+		}
 	}
 }

@@ -33,7 +33,8 @@ type Step struct {
 	// Path is the whole way from the workflow's entry to Function, its name included; nil
 	// where only Function is known.
 	Path []string
-	// OutputTokens is how long the answer of an LLM call was.
+	// OutputTokens is how long the answer of an LLM call was; negative where that is not
+	// known.
 	OutputTokens int
 }
 

@@ -4,7 +4,7 @@ package trie
 const Version = "1.0"
 
 // Trie predicts, from where in a workflow an LLM call is made and the how manieth it is
-// there, what comes after it. [Parse], [Load] and [Builder.Build] make one, and what they
+// there, what comes after it. [Parse], [Read], [Load] and [Builder.Build] make one; what they
 // made is to be read, not changed: lookups go by tables of names and indices that they
 // filled in. A Trie put together by hand has no tables and is searched in order. Lookups
 // are safe for concurrent use.
@@ -22,6 +22,11 @@ type Trie struct {
 
 // Node is a function on the way from the workflow's entry to a call. It predicts for the
 // calls that are made in it and in what it calls.
+//
+// In a trie that was built by full paths, the predictions by index of a function that makes
+// calls of its own are for these alone, and only AnyIndex is for all. Where it makes none,
+// and in one that was built by pairs, they are for the calls below it: the first in each
+// function, the second, and so on.
 type Node struct {
 	// Name is the function's.
 	Name string
@@ -30,7 +35,8 @@ type Node struct {
 	ByCallIndex []Indexed
 	// AnyIndex is the prediction for calls whose index has none of its own; nil for none.
 	AnyIndex *Prediction
-	// Children are the functions that were called from this one, each name at most once.
+	// Children are the functions that were called from this one, each name at most once. A
+	// nil one is passed over.
 	Children []*Node
 
 	byName  map[string]int // where in Children a name is, once they are many
@@ -49,7 +55,7 @@ type Prediction struct {
 	RemainingCalls Metrics
 	// InterArrivalMS is how many milliseconds after its end the next call began.
 	InterArrivalMS Metrics
-	// OutputTokens is how long the answers were.
+	// OutputTokens is how long the answers were of which that is known.
 	OutputTokens Metrics
 	// LatencySensitivity is how much a run waits for it, from 1 to the scale that the
 	// trie was built with; nil where that was not computed.

@@ -1,14 +1,19 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"reflect"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/stator-ai/stator/internal/trace"
 	"github.com/stator-ai/stator/trie"
 )
 
@@ -27,20 +32,63 @@ The files are those of NeMo Agent Toolkit: prediction_trie.json.`,
 	return cmd
 }
 
-// loadTrie reads a trie from a file, or from stdin for -. Errors name it.
+// loadTrie reads a trie from a file, which may be a pipe, or from stdin for -. Errors name
+// it.
 func loadTrie(stdin io.Reader, name string) (*trie.Trie, error) {
+	from, said := stdin, "standard input"
 	if name != "-" {
-		return trie.Load(name)
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		from, said = f, name
 	}
-	data, err := io.ReadAll(stdin)
-	if err != nil {
+	r := bufio.NewReaderSize(from, 64<<10)
+	head, err := r.Peek(r.Size())
+	if err != nil && err != io.EOF {
 		return nil, err
 	}
-	t, err := trie.Parse(data)
-	if err != nil {
-		return nil, fmt.Errorf("standard input: %w", err)
+	instead := recordsIn(head)
+	t, err := trie.Read(r)
+	switch {
+	case err != nil && instead != "":
+		return nil, fmt.Errorf("%s: expected a trie, got %s; stator trie build makes a trie of them", said, instead)
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", said, err)
 	}
 	return t, nil
+}
+
+// recordsIn says which records of runs a file has that begins with head; empty for none.
+func recordsIn(head []byte) string {
+	switch trie.Sniff(head) {
+	case trie.FormatNAT, trie.FormatNATCSV:
+		return "steps of NeMo Agent Toolkit's profiler"
+	case trie.FormatSpans:
+		return "spans"
+	}
+	first, _, _ := bytes.Cut(head, []byte("\n"))
+	if bytes.HasPrefix(first, []byte("{")) && bytes.Contains(first, []byte(strconv.Quote(trace.Schema))) {
+		return "rows of stator serve"
+	}
+	return ""
+}
+
+// scalarFlag is the value of a flag with a number. Its errors say what was expected.
+type scalarFlag[T int | float64] struct{ to *T }
+
+func (f scalarFlag[T]) String() string { return fmt.Sprint(*f.to) }
+
+// Type is shown nowhere, because each usage text names its value.
+func (f scalarFlag[T]) Type() string { return "number" }
+
+func (f scalarFlag[T]) Set(text string) error {
+	v, err := parseValue(reflect.TypeFor[T](), text)
+	if err == nil {
+		*f.to = v.(T)
+	}
+	return err
 }
 
 // oneFile is the argument check of a command that takes one file.

@@ -20,7 +20,7 @@ import (
 )
 
 func trieBuildCommand() *cobra.Command {
-	b := trieBuild{weights: trie.DefaultWeights()}
+	b := trieBuild{weights: trie.DefaultWeights(), maxSamples: trie.DefaultMaxSamples}
 	cmd := &cobra.Command{
 		Use:   "build FILE...",
 		Short: "Build a trie from the traces of past runs",
@@ -28,7 +28,8 @@ func trieBuildCommand() *cobra.Command {
 different formats, plain or compressed with gzip or zstd; - is the standard input:
 
   all_requests_profiler_traces.json   of NeMo Agent Toolkit's profiler
-  standardized_data_all.csv           the same with less in it: not what ran beside what
+  standardized_data_all.csv           the same with less in it: not what ran beside what,
+                                      so that --w-parallel counts as 0 for it
   JSON lines of spans                 as package hints records them
   JSON lines of stator serve          --trace-out: requests with a prefix id or a session
                                       id; all that is known of the way to a call is its depth
@@ -42,10 +43,13 @@ after it, how near it is to the beginning or the end, and against it, how little
 matters among what runs at the same time; --w-critical and the others weigh these.
 --sensitivity tuned has weights for workflows that fan out.
 
+--compat builds what NeMo Agent Toolkit builds on Python 3.12 or later; with an older
+one, the last digits of a mean may differ.
+
 SOURCE_DATE_EPOCH, where it is set, is when the trie says it was generated, in seconds.`,
 		Example: `  stator trie build all_requests_profiler_traces.json -o prediction_trie.json
   stator trie build spans/*.jsonl.zst --workflow support -o prediction_trie.json
-  stator trie build --compat run.json | diff - prediction_trie.json`,
+  stator trie build --compat run.json | diff -I generated_at -I workflow_name - prediction_trie.json`,
 		Args: atLeast(1, "a file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			opts, err := b.options(cmd.Flags())
@@ -69,13 +73,13 @@ SOURCE_DATE_EPOCH, where it is set, is when the trie says it was generated, in s
 	flags.StringVar(&b.workflow, "workflow", "", "`NAME` of the workflow that the trie is of (default \"unknown\")")
 	flags.StringVar(&b.paths, "paths", "full", "`NAMES` by which calls are filed: full for all functions on the way, pair for the last two")
 	flags.StringVar(&b.sensitivity, "sensitivity", "on", "`HOW` to rate latency sensitivity: on, tuned or off")
-	flags.IntVar(&b.weights.Scale, "scale", b.weights.Scale, "highest `LEVEL`")
-	flags.Float64Var(&b.weights.Critical, "w-critical", b.weights.Critical, "`WEIGHT` of the call's share of the run's time (tuned: 0.35)")
-	flags.Float64Var(&b.weights.Fanout, "w-fanout", b.weights.Fanout, "`WEIGHT` of how much comes after it (tuned: 0.15)")
-	flags.Float64Var(&b.weights.Position, "w-position", b.weights.Position, "`WEIGHT` of how near it is to the beginning or the end (tuned: 0.5)")
-	flags.Float64Var(&b.weights.Parallel, "w-parallel", b.weights.Parallel, "`WEIGHT` of how little it matters among what runs beside it (tuned: 0.5)")
+	flags.Var(scalarFlag[int]{&b.weights.Scale}, "scale", "highest `LEVEL`")
+	flags.Var(scalarFlag[float64]{&b.weights.Critical}, "w-critical", "`WEIGHT` of the call's share of the run's time (tuned: 0.35)")
+	flags.Var(scalarFlag[float64]{&b.weights.Fanout}, "w-fanout", "`WEIGHT` of how much comes after it (tuned: 0.15)")
+	flags.Var(scalarFlag[float64]{&b.weights.Position}, "w-position", "`WEIGHT` of how near it is to the beginning or the end (tuned: 0.5)")
+	flags.Var(scalarFlag[float64]{&b.weights.Parallel}, "w-parallel", "`WEIGHT` of how little it matters among what runs beside it (tuned: 0.5)")
 	flags.BoolVar(&b.compat, "compat", false, "build exactly what NeMo Agent Toolkit builds, pairs among others")
-	flags.IntVar(&b.maxSamples, "max-samples", trie.DefaultMaxSamples, "`NUMBER` of values kept for a percentile; of more, it is that of a sample")
+	flags.Var(scalarFlag[int]{&b.maxSamples}, "max-samples", "`NUMBER` of values kept for a percentile; of more, it is that of a sample; with --compat all by default")
 	for flag, words := range map[string][]string{"paths": {"full", "pair"}, "sensitivity": {"on", "tuned", "off"}} {
 		// The error is about a flag that does not exist.
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
@@ -106,6 +110,9 @@ func (b *trieBuild) options(flags *pflag.FlagSet) (trie.Options, error) {
 	case b.out == "":
 		return o, errors.New("--output: expected a file, or - for the standard output")
 	}
+	if b.compat && !flags.Changed("max-samples") {
+		o.MaxSamples = 0 // all
+	}
 	if b.paths == "pair" {
 		o.PathMode = trie.PairPath
 	}
@@ -122,9 +129,6 @@ func (b *trieBuild) options(flags *pflag.FlagSet) (trie.Options, error) {
 	} {
 		if !flags.Changed(f.name) {
 			continue
-		}
-		if math.IsNaN(*f.from) || math.IsInf(*f.from, 0) {
-			return o, fmt.Errorf("--%s: expected a finite number, got %v", f.name, *f.from)
 		}
 		if b.sensitivity == "off" {
 			return o, fmt.Errorf("--%s: expected without --sensitivity off", f.name)
@@ -172,6 +176,15 @@ func (b *trieBuild) build(stdin io.Reader, stderr io.Writer, names []string, o t
 		return nil, fmt.Errorf("expected runs with LLM calls, got %s", in.summary())
 	}
 	fmt.Fprintln(stderr, in.summary())
+	if n := in.builder.FiledHigher(); n > 0 {
+		fmt.Fprintf(stderr, "note: too many different paths; filed under a part of theirs: %s\n", counted(n, "call"))
+	}
+	if in.builder.Sampled() {
+		fmt.Fprintf(stderr, "note: percentiles of more than %s are those of a sample; --max-samples keeps more\n", counted(o.MaxSamples, "value"))
+	}
+	if in.oneRun() {
+		fmt.Fprintf(stderr, "warning: all %d calls are of one run; recordings need a run id per run: X-Stator-Run or hints.WithRun\n", in.builder.Calls())
+	}
 	return in.builder.Build(now), nil
 }
 
@@ -181,17 +194,36 @@ type trieInput struct {
 	builder *trie.Builder
 	spans   *trie.Collector
 	rows    trace.SpanRows
+
+	withCalls int // runs
+	fromSpans int // of those
 }
 
 func newTrieInput(o trie.Options) *trieInput {
 	in := &trieInput{builder: trie.NewBuilder(o)}
-	in.spans = trie.NewCollector(in.add)
+	in.spans = trie.NewCollector(func(run []trie.Step) error {
+		before := in.withCalls
+		err := in.add(run)
+		in.fromSpans += in.withCalls - before
+		return err
+	})
 	return in
 }
 
 func (in *trieInput) add(run []trie.Step) error {
+	before := in.builder.Calls()
 	in.builder.Add(run)
+	if in.builder.Calls() > before {
+		in.withCalls++
+	}
 	return nil
+}
+
+// oneRun reports whether what was recorded has so many calls in a single run that they are
+// rather those of several, which nobody told apart. Profiles always tell.
+func (in *trieInput) oneRun() bool {
+	const many = 50
+	return in.withCalls == 1 && in.fromSpans == 1 && in.builder.Calls() > many
 }
 
 // read reads a file, or stdin for -. Errors name it.

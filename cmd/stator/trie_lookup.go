@@ -56,7 +56,7 @@ is; without any, it is what holds for all calls.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&path, "path", "", "`NAMES` of the functions on the way to the call")
-	flags.IntVar(&call, "call", call, "`NUMBER` of the call in its invocation of the last function, from 1")
+	flags.Var(scalarFlag[int]{&call}, "call", "`NUMBER` of the call in its invocation of the last function, from 1")
 	flags.BoolVar(&asJSON, "json", false, "print a JSON object")
 	return cmd
 }

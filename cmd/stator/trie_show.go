@@ -16,7 +16,7 @@ import (
 )
 
 func trieShowCommand() *cobra.Command {
-	var s trieShow
+	s := trieShow{depth: -1}
 	var asJSON bool
 	var color string
 	cmd := &cobra.Command{
@@ -27,8 +27,10 @@ made in each and in what it calls: how many there were, how many calls come afte
 (mean), after how many milliseconds the next one begins (mean), how long the answer is
 (90th percentile), and the level of its latency sensitivity. - is the standard input.
 
-#2 is the second call in an invocation of the function. A function in which there is
-only one has no such row, and of many only the first are shown, unless with --all.`,
+#2 is the second call in an invocation of the function; where a function both makes
+calls and calls others that do, these rows are of its own. If such a row would say the
+same as the function's, it is left out, and of many only the first are shown, unless with
+--all.`,
 		Example: `  stator trie show prediction_trie.json
   stator trie show --depth 1 prediction_trie.json
   stator trie show --json prediction_trie.json | jq '.nodes[] | select(.calls > 100).path'`,
@@ -53,7 +55,7 @@ only one has no such row, and of many only the first are shown, unless with --al
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.IntVar(&s.depth, "depth", -1, "`NUMBER` of levels below the root to show (default all)")
+	flags.Var(scalarFlag[int]{&s.depth}, "depth", "`NUMBER` of levels below the root to show (default all)")
 	flags.BoolVar(&s.all, "all", false, "show all rows of calls by number")
 	flags.BoolVar(&asJSON, "json", false, "print a JSON object with the nodes in a list, each with its path")
 	flags.StringVar(&color, "color", "auto", "`WHEN` to use colours: auto, always or never")
@@ -179,7 +181,7 @@ func (s *trieShow) indices(n *trie.Node) (shown []trie.Indexed, more int) {
 	shown = n.ByCallIndex
 	switch {
 	case s.all:
-	case len(shown) == 1 && n.AnyIndex != nil:
+	case len(shown) == 1 && n.AnyIndex != nil && n.AnyIndex.RemainingCalls.SampleCount == shown[0].RemainingCalls.SampleCount:
 		return nil, 0 // the node's own row says it
 	case len(shown) > shownIndices+1:
 		shown, more = shown[:shownIndices], len(shown)-shownIndices
