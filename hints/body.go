@@ -17,23 +17,28 @@ import (
 // body that was read. Then the request's own is closed, or will be. The error is that of a
 // body that could not be read to its end, and not again.
 func (t *Transport) take(req *http.Request) (body []byte, plain *http.Request, why Reason, err error) {
-	switch {
-	case req.Body == nil || req.Body == http.NoBody:
-		return nil, req, Empty, nil
-	case isSealed(req.Header):
-		return nil, req, Sealed, nil
-	case req.ContentLength > t.maxBody:
-		return nil, req, Large, nil
-	case len(req.Trailer) > 0:
-		return nil, req, Streamed, nil
+	if why := t.passes(req); why != hinted {
+		return nil, req, why, nil
 	}
 	if req.GetBody != nil {
 		return t.takeCopy(req)
 	}
-	if req.ContentLength <= 0 && !t.buffer {
-		return nil, req, Streamed, nil
-	}
 	return t.takeBody(req)
+}
+
+// passes says why the body of a request is not even looked at.
+func (t *Transport) passes(req *http.Request) Reason {
+	switch {
+	case req.Body == nil || req.Body == http.NoBody:
+		return Empty
+	case isSealed(req.Header):
+		return Sealed
+	case req.ContentLength > t.maxBody:
+		return Large
+	case len(req.Trailer) > 0, req.GetBody == nil && req.ContentLength <= 0 && !t.buffer:
+		return Streamed
+	}
+	return hinted
 }
 
 // takeCopy reads a body that can be had again. The copy may be the same reader, wound back,

@@ -10,7 +10,7 @@ import (
 )
 
 // Config is what a deployment says about hints, by the names that NeMo Agent Toolkit has
-// for it in the settings of an LLM of type dynamo; the last five are Stator's. It is read
+// for it in the settings of an LLM of type dynamo; the last four are Stator's. It is read
 // from YAML or JSON: what is absent has its default, what belongs to somebody else, as
 // model_name, is skipped. [DefaultConfig] returns the defaults.
 //
@@ -65,8 +65,8 @@ type Config struct {
 	Compat Compat
 }
 
-// The names of Config's fields in files that only Dynamo's client knows. Whoever passes
-// settings on to another client leaves these out.
+// The names of Config's fields in files: first those that only a client with hints knows,
+// then those that others may know, too, and Stator's own.
 const (
 	fieldEnable         = "enable_nvext_hints"
 	fieldTemplate       = "nvext_prefix_id_template"
@@ -153,7 +153,7 @@ func (c *Config) Validate() error {
 	}
 	within(fieldTotal, c.TotalRequests, 1, maxConfigTotal)
 	within(fieldOSL, c.OutputTokens, 1, math.MaxUint32)
-	within(fieldIAT, c.InterArrivalMS, 1, math.MaxUint32)
+	within(fieldIAT, c.InterArrivalMS, 1, math.MaxInt32)
 	within(fieldMaxSensitivity, c.MaxSensitivity, 1, math.MaxInt32)
 	if c.RequestTimeout <= 0 {
 		errs = append(errs, fieldError(fieldTimeout, "a number of seconds above 0", c.RequestTimeout.Seconds()))

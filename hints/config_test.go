@@ -122,6 +122,7 @@ func TestC5TimeoutAndMaxSensitivity(t *testing.T) {
 	for _, v := range []string{"0", "-1", "99999999999"} {
 		refuses(t, "nvext_max_sensitivity: "+v)
 	}
+	refuses(t, "nvext_prefix_iat: 3000000000") // no server's field holds it
 }
 
 func TestC6CacheControl(t *testing.T) {

@@ -81,7 +81,8 @@ const (
 // Lookup predicts. [*trie.Trie] is one. It is called from many goroutines.
 type Lookup interface {
 	// Find returns the prediction for a call in the function that the path leads to, which
-	// is the callIndex-th in its invocation, from 1; false if there is none.
+	// is the callIndex-th in its invocation, from 1; false if there is none. With a [Compat]
+	// a method FindPlain is called in its place, if there is one: see [trie.Trie.FindPlain].
 	Find(path []string, callIndex int) (*trie.Prediction, bool)
 }
 
@@ -89,6 +90,8 @@ type Lookup interface {
 type plainLookup interface {
 	FindPlain(path []string, callIndex int) (*trie.Prediction, bool)
 }
+
+var _ plainLookup = (*trie.Trie)(nil)
 
 // Option changes a [Transport] from its defaults, which are those of [DefaultConfig].
 type Option func(*options)

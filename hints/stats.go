@@ -17,7 +17,7 @@ const (
 	Sealed
 	// Streamed: its body is not in memory.
 	Streamed
-	// Large: its body is longer than those that hints are added to.
+	// Large: its body, or the nvext in it, is longer than those that hints are added to.
 	Large
 	// Unreadable: its body could not be had a second time.
 	Unreadable

@@ -85,6 +85,12 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
+// Takes reports whether [Transport.RoundTrip] would read the body of a request to add hints
+// to it, going by its header: it matches, and nothing about it forbids that.
+func (t *Transport) Takes(req *http.Request) bool {
+	return t.matches(req) && t.passes(req) == hinted
+}
+
 // matches asks the matcher. One that panics matches nothing.
 func (t *Transport) matches(req *http.Request) (ok bool) {
 	defer func() {
@@ -121,7 +127,8 @@ func (t *Transport) prepare(req *http.Request) (*http.Request, *recording, error
 			return nil, nil, err
 		}
 		if pieces, err = v.inject(&o, t.carrier, t.pinOf(&v)); err != nil { // an nvext of absurd size
-			why = NotJSON
+			t.uncount(s, v.prefix, v.at)
+			why = Large
 		}
 	}
 	call := rec.begin(s, v.prefix, &o)

@@ -404,6 +404,35 @@ func withHeader(r *http.Request, name, value string) *http.Request {
 	return r
 }
 
+// What cannot carry hints takes no number: the first call that does is the first.
+func TestAbsurdExtension(t *testing.T) {
+	var ext strings.Builder
+	ext.WriteString(`{"nvext":{"a0":0`)
+	for i := range 5000 {
+		fmt.Fprintf(&ext, `,"a%d":0`, i+1)
+	}
+	ext.WriteString(`}}`)
+	w := new(wire)
+	tr := NewTransport(w, quiet, WithCacheControl(Ephemeral, FirstOnly), WithLookup(numbered{}))
+	ctx := WithRun(t.Context(), "r")
+	if got := post(t, tr, w, ctx, ext.String()); got != ext.String() || tr.Stats().Untouched["large"] != 1 {
+		t.Errorf("sent %.100s; %+v", got, tr.Stats())
+	}
+	contains(t, post(t, tr, w, ctx, `{}`), "cache_control", `"osl":1,`)
+}
+
+func TestTakes(t *testing.T) {
+	tr := NewTransport(new(wire), quiet)
+	for want, req := range map[bool]*http.Request{
+		true:  request("POST", chatURL, "", strings.NewReader(`{}`), 2),
+		false: withHeader(request("POST", chatURL, "", strings.NewReader(`{}`), 2), "Content-Encoding", "gzip"),
+	} {
+		if tr.Takes(req) != want {
+			t.Errorf("takes %v: %v", req.Header, !want)
+		}
+	}
+}
+
 func TestMatched(t *testing.T) {
 	for _, c := range []struct{ path, content string }{
 		{"/v1/chat/completions", "application/json"}, {"/v1/completions", ""}, {"/openai/responses", "application/json; charset=utf-8"},
