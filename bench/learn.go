@@ -5,8 +5,11 @@ import (
 	"fmt"
 )
 
-// measureLearn compares stator that infers hints with a bare reverse proxy, as measureUnary
-// does with stator that infers none, and has the same targets. The latter is shown beside it.
+// learnLimit is the target: what inferring hints adds to all else that stator does.
+const learnLimit = 1.25
+
+// measureLearn compares stator that infers hints with stator that infers none. A bare
+// reverse proxy is shown beside them: measureUnary holds stator against that.
 func measureLearn(ctx context.Context, o options, r *report) error {
 	engine, err := startReplayer(ctx, o)
 	if err != nil {
@@ -15,9 +18,9 @@ func measureLearn(ctx context.Context, o options, r *report) error {
 	defer engine.stop()
 	var ps []*process
 	for _, begin := range []func() (*process, error){
-		func() (*process, error) { return startProxy(ctx, "bare reverse proxy", kindReverse, engine.addr) },
-		func() (*process, error) { return startLearner(ctx, o, engine.addr) },
 		func() (*process, error) { return startStator(ctx, "stator", o, engine.addr, "round-robin") },
+		func() (*process, error) { return startLearner(ctx, o, engine.addr) },
+		func() (*process, error) { return startProxy(ctx, "bare reverse proxy", kindReverse, engine.addr) },
 	} {
 		p, err := begin()
 		if err != nil {
@@ -26,30 +29,17 @@ func measureLearn(ctx context.Context, o options, r *report) error {
 		defer p.stop()
 		ps = append(ps, p)
 	}
-	for _, m := range []struct {
-		name  string
-		body  []byte
-		limit float64
-	}{
-		{"request that is learned from, %d B", smallChat(), smallLimit},
-		{"request that is learned from, %d KB", largeChat(largeBody), largeLimit},
-	} {
-		size := len(m.body)
-		if size >= largeBody {
-			size /= 1000
-		}
-		want, err := engine.record(ctx, m.body)
-		if err != nil {
-			return err
-		}
-		l := unaryLoad(engine, fmt.Sprintf(m.name, size), m.body, want)
-		rounds, err := l.compare(ctx, o, ps)
-		if err != nil {
-			return err
-		}
-		r.compared(l, ps, rounds, m.limit)
-	}
-	return nil
+	return compareUnary(ctx, o, engine, "request that is learned from", ps, func(l *load, rounds [][]round, _ bool) error {
+		r.learned(l, ps, rounds)
+		return nil
+	})
+}
+
+// learned adds the row of a load that stator was measured with, first without learning and
+// then with it.
+func (r *report) learned(l *load, ps []*process, rounds [][]round) {
+	r.compared(l, ps, rounds, learnLimit)
+	r.rows[len(r.rows)-1].target = fmt.Sprintf("≤ %.2f×", learnLimit)
 }
 
 // startLearner runs stator in front of the engine at addr so that it infers hints.

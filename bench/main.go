@@ -39,8 +39,8 @@
 //	       json.Valid and against a copy; the heap after a million prefixes
 //	trie   looking a prediction up, against an access to a map; building a trie from
 //	       a million calls; its file, against encoding/json
-//	learn  CPU per unary request of a server that infers hints, against a bare
-//	       httputil.ReverseProxy
+//	learn  CPU per unary request of a server that infers hints, against one that does
+//	       not
 //
 // Machines are noisy, so a ratio decides where there is one: both sides take turns
 // under the same load with the same number of requests, and the median over the
@@ -111,12 +111,6 @@
 //	reading a trie of 1.1 MB, to encoding/json                                107.6 MB/s  192.9 MB/s  0.56   0.49–0.59  ≤ 1.0×   ok
 //	writing a trie of 1.1 MB, to encoding/json                                88.5 MB/s   800.4 MB/s  0.11   0.10–0.12  ≤ 0.5×   ok
 //	trie: built from 1 M calls in 100000 runs, 3.6 M steps: 3.18 s of processor time, 314 k calls/s, at most 156 MB of heap, garbage included; 331 nodes
-//
-// and of a server that infers hints, while others used the machine:
-//
-//	what                                          baseline  stator    ratio  range      target
-//	CPU per request that is learned from, 72 B    97.4 µs   109.0 µs  1.12   0.90–1.35  ≤ 1.5×  ok
-//	CPU per request that is learned from, 200 KB  208.4 µs  242.5 µs  1.22   1.06–1.61  ≤ 1.3×  ok
 //
 // The exit code is 1 when a target is missed and 2 when something could not be
 // measured.

@@ -30,29 +30,35 @@ func measureUnary(ctx context.Context, o options, r *report) error {
 		return err
 	}
 	defer stop()
-	for _, m := range []struct {
-		name  string
-		body  []byte
-		limit float64
-	}{
-		{"request, %d B", smallChat(), smallLimit},
-		{"request, %d KB", largeChat(largeBody), largeLimit},
-	} {
-		size := len(m.body)
-		if size >= largeBody {
-			size /= 1000
+	return compareUnary(ctx, o, engine, "request", ps, func(l *load, rounds [][]round, large bool) error {
+		limit := smallLimit
+		if large {
+			limit = largeLimit
 		}
-		want, err := engine.record(ctx, m.body)
+		r.compared(l, ps, rounds, limit)
+		return measureDirect(ctx, o, r, l, engine.addr)
+	})
+}
+
+// compareUnary measures processes in front of the engine, the baseline first, with a small
+// and then a large request that has one answer. It calls add with the rounds of each.
+func compareUnary(ctx context.Context, o options, engine *replayer, name string, ps []*process,
+	add func(l *load, rounds [][]round, large bool) error) error {
+	for _, body := range [][]byte{smallChat(), largeChat(largeBody)} {
+		size, large := fmt.Sprintf("%d B", len(body)), len(body) >= largeBody
+		if large {
+			size = fmt.Sprintf("%d KB", len(body)/1000)
+		}
+		want, err := engine.record(ctx, body)
 		if err != nil {
 			return err
 		}
-		l := unaryLoad(engine, fmt.Sprintf(m.name, size), m.body, want)
+		l := unaryLoad(engine, name+", "+size, body, want)
 		rounds, err := l.compare(ctx, o, ps)
 		if err != nil {
 			return err
 		}
-		r.compared(l, ps, rounds, m.limit)
-		if err := measureDirect(ctx, o, r, l, engine.addr); err != nil {
+		if err := add(l, rounds, large); err != nil {
 			return err
 		}
 	}

@@ -15,10 +15,11 @@ import (
 // to keep. An error of run ends the reading and is returned as it is.
 //
 // Of a step only what [Step] has is kept, so that memory is needed for the steps of one
-// request and not for its prompts. A step of an unknown type is kept. Where the function,
-// the usage or the UUID is missing or null, that of the step is zero. Anything that has the
-// wrong type is an error that names line, request and member. A file that was cut off is an
-// io.ErrUnexpectedEOF, after the requests before that have been handed over.
+// request and not for its prompts. A step of an unknown type is kept. Where the function or
+// the UUID is missing or null, that of the step is zero; where the usage of an LLM call that
+// ended is, Step.OutputTokens is -1. Anything that has the wrong type is an error that names
+// line, request and member. A file that was cut off is an io.ErrUnexpectedEOF, after the
+// requests before that have been handed over.
 func ReadNAT(r io.Reader, run func([]Step) error) error {
 	n := natReader{json: newJSONReader(r)}
 	for {
@@ -93,7 +94,7 @@ func elementError(i int, err error) error {
 }
 
 func (n *natReader) step() (Step, error) {
-	var s Step
+	s := Step{OutputTokens: -1}
 	payload := false
 	err := n.json.object(func(member []byte) (err error) {
 		switch string(member) {
@@ -111,6 +112,9 @@ func (n *natReader) step() (Step, error) {
 	})
 	if err == nil && !payload {
 		err = within("payload", n.json.errorf("expected an object, got nothing"))
+	}
+	if s.OutputTokens < 0 && s.Type != LLMEnd {
+		s.OutputTokens = 0 // there is no answer
 	}
 	return s, err
 }
@@ -178,7 +182,7 @@ func (n *natReader) payload(s *Step) error {
 
 // usage reads how many tokens were generated.
 func (n *natReader) usage(s *Step) error {
-	s.OutputTokens = 0
+	s.OutputTokens = -1
 	if none, err := n.json.null(); none || err != nil {
 		return err
 	}

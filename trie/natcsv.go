@@ -12,9 +12,10 @@ import (
 
 // ReadNATCSV reads what NeMo Agent Toolkit's profiler writes as standardized_data_all.csv: a
 // row for each step, with a header. Columns are known by their names: event_type and
-// event_timestamp must be there, others may be missing and further ones are passed over. It
-// calls run with the steps of each example_number, which are run's to keep. An error of run
-// ends the reading and is returned as it is.
+// event_timestamp must be there, others may be missing and further ones are passed over. Where
+// completion_tokens is missing, empty or nan for an LLM call that ended, Step.OutputTokens is
+// -1. It calls run with the steps of each example_number, which are run's to keep. An error of
+// run ends the reading and is returned as it is.
 //
 // The start of what a step ends is that of the row with its UUID. The file does not say
 // what a step happened in, so that Step.ParentID is empty: what ran beside what cannot be
@@ -149,6 +150,9 @@ func (c *natCSV) step(record []string, names interned) (Step, error) {
 	}
 	tokens := c.tokens.of(record)
 	if tokens == "" || strings.EqualFold(tokens, "nan") {
+		if s.Type == LLMEnd {
+			s.OutputTokens = -1
+		}
 		return s, nil
 	}
 	f, err := strconv.ParseFloat(tokens, 64)

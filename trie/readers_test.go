@@ -102,7 +102,7 @@ func TestReadNATShapes(t *testing.T) {
 		step = `{"payload":{"event_type":"LLM_END","event_timestamp":2}}`
 		one  = `{"intermediate_steps":[` + step + `]}`
 	)
-	bare := []Step{{Type: LLMEnd, Time: 2}}
+	bare := []Step{{Type: LLMEnd, Time: 2, OutputTokens: -1}}
 	for _, tt := range []struct {
 		name, in string
 		want     [][]Step
@@ -115,11 +115,17 @@ func TestReadNATShapes(t *testing.T) {
 		{"two files", "[" + one + "]\n[" + one + "," + one + "]", [][]Step{bare, bare, bare}},
 		{"nulls", `[{"intermediate_steps":[{"parent_id":null,"function_ancestry":null,"payload":{"event_type":"LLM_END","event_timestamp":2,"span_event_timestamp":null,"usage_info":null,"UUID":null}}]}]`, [][]Step{bare}},
 		{"null usage", `[{"intermediate_steps":[{"payload":{"event_type":"LLM_END","event_timestamp":2,"usage_info":{"token_usage":null}}},{"payload":{"event_type":"LLM_END","event_timestamp":2,"usage_info":{"token_usage":{"completion_tokens":null}}}}]}]`, [][]Step{{bare[0], bare[0]}}},
+		{"usage without tokens", `[{"intermediate_steps":[{"payload":{"event_type":"LLM_END","event_timestamp":2,"usage_info":{"num_llm_calls":1,"token_usage":{"prompt_tokens":3}}}}]}]`, [][]Step{bare}},
+		{"no tokens", `[{"intermediate_steps":[{"payload":{"usage_info":{"token_usage":{"completion_tokens":0}},"event_type":"LLM_END","event_timestamp":2}}]}]`,
+			[][]Step{{{Type: LLMEnd, Time: 2}}}},
+		{"usage before the type", `[{"intermediate_steps":[{"payload":{"usage_info":null,"event_timestamp":2,"event_type":"LLM_END"}}]}]`, [][]Step{bare}},
+		{"null usage of a tool", `[{"intermediate_steps":[{"payload":{"event_type":"TOOL_END","event_timestamp":2,"usage_info":null}}]}]`,
+			[][]Step{{{Type: ToolEnd, Time: 2}}}},
 		{"null parent", `[{"intermediate_steps":[{"function_ancestry":{"function_id":"f","function_name":"n","parent_id":null,"parent_name":null},"payload":{"event_type":"X","event_timestamp":2e0}}]}]`,
 			[][]Step{{{Type: "X", Time: 2, Function: Invocation{ID: "f", Name: "n"}}}}},
 		{"last of a name", `[{"intermediate_steps":[` + step + `,` + step + `],"intermediate_steps":[` + step + `]}]`, [][]Step{bare}},
 		{"escapes", `[{"intermediate_steps":[{"payload":{"event_type":"\u004cLM\u005fEND","event_timestamp":2,"UUID":"\ud83d\ude00\ud800\n\/\udc00\ud800x"}}]}]`,
-			[][]Step{{{Type: LLMEnd, Time: 2, UUID: "😀\ufffd\n/\ufffd\ufffdx"}}}},
+			[][]Step{{{Type: LLMEnd, Time: 2, UUID: "😀\ufffd\n/\ufffd\ufffdx", OutputTokens: -1}}}},
 		{"numbers of Python", `[{"intermediate_steps":[{"payload":{"event_type":"A","event_timestamp":NaN,"span_event_timestamp":-Infinity,"x":[Infinity,-1.5E+3,1e999]}}]}]`,
 			[][]Step{{{Type: "A", Time: math.NaN(), Began: ptr(math.Inf(-1))}}}},
 		{"deep elsewhere", `[{"metadata":` + strings.Repeat("[", 900) + strings.Repeat("]", 900) + `,"intermediate_steps":[` + step + `]}]`, [][]Step{bare}},
@@ -259,11 +265,16 @@ func TestReadNATCSVRows(t *testing.T) {
 		want     [][]Step
 	}{
 		{"header alone", header, nil},
-		{"few columns", "event_timestamp,event_type\n1,LLM_END\n2,LLM_START\n", [][]Step{{{Type: LLMEnd, Time: 1}, {Type: LLMStart, Time: 2}}}},
+		{"few columns", "event_timestamp,event_type\n1,LLM_END\n2,LLM_START\n", [][]Step{{{Type: LLMEnd, Time: 1, OutputTokens: -1}, {Type: LLMStart, Time: 2}}}},
 		{"by turns", header + "LLM_START,1,0,,agent,f,u,\nLLM_START,1.5,1,,agent,f,u,\nLLM_END,2,0,7.0,agent,f,u,\nLLM_END,3,1,nan,agent,f,u,\n", [][]Step{
 			{{Type: LLMStart, Time: 1, UUID: "u", Function: agent}, {Type: LLMEnd, Time: 2, Began: ptr(1.0), UUID: "u", Function: agent, OutputTokens: 7}},
-			{{Type: LLMStart, Time: 1.5, UUID: "u", Function: agent}, {Type: LLMEnd, Time: 3, Began: ptr(1.5), UUID: "u", Function: agent}},
+			{{Type: LLMStart, Time: 1.5, UUID: "u", Function: agent}, {Type: LLMEnd, Time: 3, Began: ptr(1.5), UUID: "u", Function: agent, OutputTokens: -1}},
 		}},
+		{"lengths", header + "LLM_END,1,0,,agent,f,u,\nLLM_END,2,0,0,agent,f,v,\nTOOL_END,3,0,NaN,agent,f,w,\n", [][]Step{{
+			{Type: LLMEnd, Time: 1, UUID: "u", Function: agent, OutputTokens: -1},
+			{Type: LLMEnd, Time: 2, UUID: "v", Function: agent},
+			{Type: ToolEnd, Time: 3, UUID: "w", Function: agent},
+		}}},
 		{"ends before starts", header + "LLM_END,2,0,7,agent,f,u,\nTOOL_START,1,0,,agent,f,u,\n", [][]Step{
 			{{Type: LLMEnd, Time: 2, UUID: "u", Function: agent, OutputTokens: 7}, {Type: ToolStart, Time: 1, UUID: "u", Function: agent}},
 		}},

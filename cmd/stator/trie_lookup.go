@@ -29,7 +29,11 @@ that a client would send with the call. - is the standard input.
 The path is the functions from the workflow's entry to the one that makes the call,
 separated by slashes; a JSON array if a name has one in it. Where the whole path is
 not in the trie, the last two names are looked for, then as much of the path as there
-is; without any, it is what holds for all calls.`,
+is; without any, it is what holds for all calls.
+
+A client counts calls twice: in the invocation, for which a prediction is looked up, and
+with the same prefix, which total_requests goes on from. Here --call stands for both; in
+a run where invocations share a prefix, a client's total_requests is higher.`,
 		Example: `  stator trie lookup prediction_trie.json --path '<workflow>/agent'
   stator trie lookup prediction_trie.json --path support/agent --call 2 --json
   stator trie lookup prediction_trie.json --path '["a/b", "c"]'`,
@@ -85,11 +89,11 @@ func parseFunctionPath(text string) ([]string, error) {
 
 // trieLookup is what was asked and what was found.
 type trieLookup struct {
-	Path       []string          `json:"path"`
-	Call       int               `json:"call"`
-	Found      foundJSON         `json:"found"`
-	Prediction *predictionJSON   `json:"prediction"`
-	Hints      *nvext.AgentHints `json:"hints"`
+	Path       []string        `json:"path"`
+	Call       int             `json:"call"`
+	Found      foundJSON       `json:"found"`
+	Prediction *predictionJSON `json:"prediction"`
+	Hints      *hintsJSON      `json:"hints"`
 }
 
 type foundJSON struct {
@@ -98,12 +102,29 @@ type foundJSON struct {
 	Exact bool     `json:"exact"`
 }
 
+// hintsJSON is what a prediction makes of hints, written as a client writes them.
+type hintsJSON struct {
+	LatencySensitivity json.Number `json:"latency_sensitivity,omitempty"`
+	OSL                *uint32     `json:"osl,omitempty"`
+	Priority           *int32      `json:"priority,omitempty"`
+	TotalRequests      *uint64     `json:"total_requests,omitempty"`
+	IATMS              *uint64     `json:"iat,omitempty"`
+}
+
+func toHintsJSON(h *nvext.AgentHints) *hintsJSON {
+	out := &hintsJSON{OSL: h.OSL, Priority: h.Priority, TotalRequests: h.TotalRequests, IATMS: h.IATMS}
+	if s := h.LatencySensitivity; s != nil {
+		out.LatencySensitivity = json.Number(strconv.FormatFloat(*s, 'f', 1, 64)) // a whole number
+	}
+	return out
+}
+
 func newLookup(t *trie.Trie, path []string, call int) *trieLookup {
 	m := t.Lookup(path, call)
 	l := &trieLookup{Path: path, Call: call, Prediction: toJSON(m.Prediction)}
 	if m.Prediction != nil {
 		l.Found = foundJSON{append([]string{}, m.Path...), m.Way, m.Exact}
-		l.Hints = hints.Predicted(m.Prediction, call)
+		l.Hints = toHintsJSON(hints.Predicted(m.Prediction, call))
 	}
 	return l
 }

@@ -1,6 +1,8 @@
 // A prediction trie: what came after LLM calls of earlier runs, by where in the workflow
 // they were made. Files are those of NeMo Agent Toolkit's profiler and of `stator trie`.
 
+import { shortened } from "./names.js";
+
 /** Metrics sum up samples. All are 0 where there were none. */
 export interface Metrics {
   readonly sampleCount: number;
@@ -105,7 +107,7 @@ export class Trie implements Lookup {
     let depth = 0;
     let matched = 0;
     for (const name of names) {
-      const child = node.children.get(name);
+      const child = childOf(node, name);
       if (!child) break;
       node = child;
       matched++;
@@ -114,6 +116,14 @@ export class Trie implements Lookup {
     }
     return { best, depth, matched, complete: matched === names.length };
   }
+}
+
+/** childOf returns the child with a name, which `stator trie build` may have shortened. */
+function childOf(node: Node, name: string): Node | undefined {
+  const child = node.children.get(name);
+  if (child || node.children.size === 0) return child;
+  const short = shortened(name);
+  return short === undefined ? undefined : node.children.get(short);
 }
 
 function pick(node: Node, callIndex: number): Prediction | undefined {

@@ -1,7 +1,9 @@
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import { test } from "node:test";
 import { enterFunction, hinted, run, Trie } from "../src/index.js";
-import { chatURL, hintsOf, post, wire } from "./wire.js";
+import { chatURL, hintsOf, post, root, wire } from "./wire.js";
 
 const metrics = (n: number) => ({ sample_count: 2, mean: n, p50: n, p90: n, p95: n });
 const prediction = (n: number) => ({
@@ -69,6 +71,22 @@ test("NeMo Agent Toolkit's own way", async () => {
     const fetch = hinted({ fetch: w.fetch, lookup: trie, ...(compat && { compat }) });
     await run("r", () => enterFunction("entry", () => fetch(chatURL, post("{}"))));
     assert.equal(hintsOf(w.last())["total_requests"], want);
+  }
+});
+
+test("names that were shortened", () => {
+  const read = (name: string) => readFileSync(join(root, "clients/typescript/test/testdata", name), "utf8");
+  // What stator trie build made of the spans.
+  const trie = Trie.parse(read("long_names.json"));
+  const spans = read("long_names.jsonl").trim().split("\n");
+  assert.ok(spans.length > 5);
+  for (const line of spans) {
+    const span = JSON.parse(line) as { path: string[]; completion_tokens: number };
+    const shown = `${span.path[1]!.slice(0, 8)}… of ${span.path[1]!.length}`;
+    assert.equal(trie.find(span.path, 1)?.outputTokens.mean, span.completion_tokens, shown);
+    assert.equal(trie.findPlain(span.path, 1)?.outputTokens.mean, span.completion_tokens, shown);
+    const other = [span.path[0]!, span.path[1] + "x"];
+    assert.equal(trie.find(other, 1)?.outputTokens.sampleCount, spans.length, `another than ${shown}`);
   }
 });
 
