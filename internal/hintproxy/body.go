@@ -46,7 +46,7 @@ type callBody struct {
 	io.ReadCloser
 	conn    *http.ResponseController
 	budget  *budget
-	held    bool         // it gets hints, and is in memory until the call ends
+	crowded bool         // it would get hints, but there is no memory for it
 	room    atomic.Int64 // what is taken from the budget
 	read    int64
 	stalled atomic.Bool // it paused for too long
@@ -55,21 +55,22 @@ type callBody struct {
 	ended bool // the connection is no longer the call's
 }
 
-// newCallBody takes what the body needs from the budget, if it has as much. A body of
-// unknown length needs as much as the longest until it is there.
 func newCallBody(w http.ResponseWriter, r *http.Request, b *budget) *callBody {
-	body := &callBody{ReadCloser: r.Body, conn: http.NewResponseController(w), budget: b}
-	room := r.ContentLength
-	switch {
-	case room < 0:
-		room = hints.DefaultMaxBody
-	case room > hints.DefaultMaxBody:
-		room = 0 // it passes as it is
+	return &callBody{ReadCloser: r.Body, conn: http.NewResponseController(w), budget: b}
+}
+
+// hold takes what a body of a length needs to be in memory until the call ends, and reports
+// whether the budget had as much. A body of unknown length, below 0, needs as much as the
+// longest until it is there.
+func (b *callBody) hold(length int64) bool {
+	if length < 0 {
+		length = hints.DefaultMaxBody
 	}
-	if body.held = b.take(room); body.held {
-		body.room.Store(room)
+	if b.crowded = !b.budget.take(length); b.crowded {
+		return false
 	}
-	return body
+	b.room.Store(length)
+	return true
 }
 
 func (b *callBody) Read(p []byte) (int, error) {
@@ -115,8 +116,8 @@ func callBodyOf(ctx context.Context) *callBody {
 	return b
 }
 
-// getsHints reports whether a request is a call whose body is held.
-func getsHints(r *http.Request) bool {
+// isCall reports whether a request is a call of a model that there is memory for.
+func isCall(r *http.Request) bool {
 	b := callBodyOf(r.Context())
-	return b != nil && b.held
+	return b != nil && !b.crowded
 }

@@ -163,16 +163,20 @@ func TestHeldBodies(t *testing.T) {
 		left   int64
 		body   io.Reader
 		length int64
+		sealed bool // by a header
 		hinted bool
 		held   int64
 	}{
-		{"room", 100, strings.NewReader(call), 13, true, 13},
-		{"just enough", 13, strings.NewReader(call), 13, true, 13},
-		{"too little", 12, strings.NewReader(call), 13, false, 0},
-		{"nothing to hold", 0, nil, 0, false, 0},
-		{"unknown length", hints.DefaultMaxBody, strings.NewReader(call), -1, true, 13},
-		{"unknown length, too little", hints.DefaultMaxBody - 1, strings.NewReader(call), -1, false, 0},
-		{"too long to be held", 0, strings.NewReader(strings.Repeat(" ", hints.DefaultMaxBody+1)), hints.DefaultMaxBody + 1, false, 0},
+		{"room", 100, strings.NewReader(call), 13, false, true, 13},
+		{"just enough", 13, strings.NewReader(call), 13, false, true, 13},
+		{"too little", 12, strings.NewReader(call), 13, false, false, 0},
+		{"nothing to hold", 0, nil, 0, false, false, 0},
+		{"unknown length", hints.DefaultMaxBody, strings.NewReader(call), -1, false, true, 13},
+		{"unknown length, too little", hints.DefaultMaxBody - 1, strings.NewReader(call), -1, false, false, 0},
+		{"too long to be held", 0, strings.NewReader(strings.Repeat(" ", hints.DefaultMaxBody+1)), hints.DefaultMaxBody + 1, false, false, 0},
+		{"sealed", 100, strings.NewReader(call), 13, true, false, 0},
+		{"sealed, no room", 0, strings.NewReader(call), 13, true, false, 0},
+		{"sealed, of unknown length, no room", 0, strings.NewReader(call), -1, true, false, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var p *Proxy
@@ -199,6 +203,9 @@ func TestHeldBodies(t *testing.T) {
 				req.Body, req.ContentLength = io.NopCloser(tt.body), tt.length
 			}
 			req.Header.Set(hints.HeaderRun, "r")
+			if tt.sealed {
+				req.Header.Set("Content-Digest", "sha-256=::")
+			}
 			resp, err := tr.RoundTrip(req)
 			if err != nil {
 				t.Fatal(err)
@@ -215,7 +222,8 @@ func TestHeldBodies(t *testing.T) {
 			}
 			tr.CloseIdleConnections()
 			s := p.Stats()
-			if crowded := tt.left < 13 && tt.length == 13 || tt.length < 0 && !tt.hinted; (s.Crowded == 1) != crowded {
+			crowded := !tt.sealed && (tt.left < 13 && tt.length == 13 || tt.length < 0 && !tt.hinted)
+			if (s.Crowded == 1) != crowded || (s.Hints.Untouched["unmatched"] == 1) != crowded || (s.Hints.Untouched["sealed"] == 1) != tt.sealed {
 				t.Errorf("stats: %+v", s)
 			}
 		})

@@ -5,9 +5,9 @@
 //
 // Everything: any path below the upstream's own, any method, upgrades to WebSocket, trailers,
 // informational answers. Only the body of a call of a model is held back until it is whole,
-// and gets hints; all other bodies, and all answers, go on byte by byte as they come. A
-// client that leaves takes its request at the upstream with it, and an upstream that breaks
-// off has the client's connection break off.
+// and gets hints; one that must not change or is too long, all other bodies, and all answers
+// go on byte by byte as they come. A client that leaves takes its request at the upstream
+// with it, and an upstream that breaks off has the client's connection break off.
 //
 // There is a bound on the memory for bodies that are held back; while it is used up, calls
 // pass without hints. The body of a call that pauses for a minute is given up.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/url"
@@ -89,13 +90,16 @@ func TestFollower(t *testing.T) {
 			step.do()
 			time.Sleep(followInterval)
 			synctest.Wait()
-			var tokens float64
+			var tokens, plain float64
 			if p, ok := f.Find([]string{"plan"}, 1); ok {
 				tokens = p.OutputTokens.P90
 			}
+			if p, ok := f.FindPlain([]string{"plan"}, 1); ok {
+				plain = p.OutputTokens.P90
+			}
 			s := f.stats()
-			if tokens != step.tokens || s.Reloads != step.reloads || (s.Error != "") != step.failing {
-				t.Errorf("%s: %v tokens and %+v, want %v tokens, %d reloads, failing %t", step.name, tokens, s, step.tokens, step.reloads, step.failing)
+			if tokens != step.tokens || plain != step.tokens || s.Reloads != step.reloads || (s.Error != "") != step.failing {
+				t.Errorf("%s: %v tokens, plainly %v, and %+v, want %v tokens, %d reloads, failing %t", step.name, tokens, plain, s, step.tokens, step.reloads, step.failing)
 			}
 		}
 		stop()
@@ -364,22 +368,58 @@ func TestSpanFileOnAFullDisk(t *testing.T) {
 	})
 }
 
+// TestSpanFileWithoutANewline has a write end just before one. The span is not written twice.
+func TestSpanFileWithoutANewline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const span = `{"run_id":"r"}` + "\n"
+		d, content := openDisk(t, 2*len(span)-1)
+		f := startSpanFile("spans.jsonl", d, quiet)
+		put(t, f, span)
+		put(t, f, span)
+		time.Sleep(flushInterval)
+		synctest.Wait()
+		if got := content(); got != span+strings.TrimSuffix(span, "\n") {
+			t.Errorf("when it is full: %q", got)
+		}
+		d.setRoom(maxWaiting)
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+		if got := content(); got != span+span {
+			t.Errorf("at the end: %q", got)
+		}
+	})
+}
+
 func TestSpanFileIsMended(t *testing.T) {
 	const span, refused = `{"run_id":"r"}` + "\n", "refused"
-	for _, tt := range []struct{ name, before, after string }{
-		{"none", "", "new\n"},
-		{"whole", span, span + "new\n"},
-		{"torn", span + `{"run_id":"r","start":"20`, span + "new\n"},
-		{"torn early", span + `{"ru`, span + "new\n"},
-		{"only a torn one", `{"run_id":`, "new\n"},
-		{"something else", span + "a note", refused},
-		{"another format", `{"model":"m"}`, refused},
-		{"a long line", strings.Repeat("x", maxSpan) + `{"run_id":` + strings.Repeat("x", maxSpan-10), refused},
+	for _, tt := range []struct {
+		name, before, after string
+		cut                 int // bytes, of which the log tells
+	}{
+		{"none", "", "new\n", 0},
+		{"whole", span, span + "new\n", 0},
+		{"without a newline", span + `{"run_id": "r", "a": [1]}`, span + `{"run_id": "r", "a": [1]}` + "\nnew\n", 0},
+		{"only one without a newline", `{"run_id":"r"}`, span + "new\n", 0},
+		{"torn", span + `{"run_id":"r","start":"20`, span + "new\n", 25},
+		{"torn early", span + `{"ru`, span + "new\n", 4},
+		{"only a torn one", `{"run_id":`, "new\n", 10},
+		{"something else", span + "a note", refused, 0},
+		{"another format", `{"model":"m"}`, refused, 0},
+		{"a long line", strings.Repeat("x", maxSpan) + `{"run_id":` + strings.Repeat("x", maxSpan-10), refused, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "spans.jsonl")
 			write(t, path, tt.before)
-			f, err := openSpanFile(path, quiet)
+			var log logged
+			f, err := openSpanFile(path, slog.New(slog.NewTextHandler(&log, nil)))
+			said := ""
+			if tt.cut > 0 {
+				said = fmt.Sprintf("level=WARN msg=\"the last span of the recording was not whole and is cut off\" path=%s bytes=%d\n", path, tt.cut)
+			}
+			if got := log.String(); !strings.HasSuffix(got, said) || (got == "") != (said == "") {
+				t.Errorf("log: %q, want %q", got, said)
+			}
 			want := tt.after
 			if want == refused {
 				want = tt.before

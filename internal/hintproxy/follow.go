@@ -15,7 +15,7 @@ import (
 const followInterval = 2 * time.Second
 
 // follower is the trie in a file as it is at present. One that cannot be read changes
-// nothing. Find is safe for concurrent use.
+// nothing. Find and FindPlain are safe for concurrent use.
 type follower struct {
 	path    string
 	log     *slog.Logger
@@ -41,6 +41,11 @@ func newFollower(path string, log *slog.Logger) *follower {
 // Find returns the prediction that the current trie has.
 func (f *follower) Find(path []string, callIndex int) (*trie.Prediction, bool) {
 	return f.current.Load().Find(path, callIndex)
+}
+
+// FindPlain is Find as NeMo Agent Toolkit has it.
+func (f *follower) FindPlain(path []string, callIndex int) (*trie.Prediction, bool) {
+	return f.current.Load().FindPlain(path, callIndex)
 }
 
 // run looks at the file from time to time, until ctx ends. A file system that does not

@@ -85,7 +85,7 @@ func New(cfg Config) (*Proxy, error) {
 	if !cfg.Hints.Enable {
 		return p, nil
 	}
-	opts := append(cfg.Hints.Options(), hints.WithBuffering(), hints.WithMatch(getsHints), hints.WithLogger(cfg.Log))
+	opts := append(cfg.Hints.Options(), hints.WithBuffering(), hints.WithMatch(isCall), hints.WithLogger(cfg.Log))
 	if cfg.Record != "" {
 		f, err := openSpanFile(cfg.Record, cfg.Log)
 		if err != nil {
@@ -156,7 +156,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if p.hints != nil && hints.MatchLLM(r) {
 		body := newCallBody(w, r, &p.held)
 		defer body.end()
-		r, held = p.identify(r, body), body.held
+		r = p.identify(r, body)
+		held = p.hold(r, body)
 	}
 	if !held {
 		// The answer may begin before the body ends. Where this is not supported it is not
@@ -184,15 +185,27 @@ func (p *Proxy) identify(r *http.Request, body *callBody) *http.Request {
 		p.cfg.Log.LogAttrs(ctx, slog.LevelWarn, "a call does not say which run of the agent it is of, in "+hints.HeaderRun+
 			" or a session header; all such calls count as one run, of which neither a recording nor a prediction is of use")
 	}
-	if !body.held && p.crowded.Add(1) == 1 {
-		p.cfg.Log.LogAttrs(ctx, slog.LevelWarn, "a call passes without hints, because the bodies of others take up all memory that is for them",
-			slog.Int64("bytes", maxHeld))
-	}
 	r = r.WithContext(context.WithValue(ctx, callBodyKey{}, body))
 	if r.Body != http.NoBody {
 		r.Body = body
 	}
 	return r
+}
+
+// hold makes room for the body of a call if it is to get hints, and reports whether that was
+// done. Otherwise the body passes as it is.
+func (p *Proxy) hold(r *http.Request, body *callBody) bool {
+	if !p.hints.Takes(r) {
+		return false
+	}
+	if body.hold(r.ContentLength) {
+		return true
+	}
+	if p.crowded.Add(1) == 1 {
+		p.cfg.Log.LogAttrs(r.Context(), slog.LevelWarn, "a call passes without hints, because the bodies of others take up all memory that is for them",
+			slog.Int64("bytes", maxHeld))
+	}
+	return false
 }
 
 // finish notes how a request ended, and goes on with the panic by which an answer is broken

@@ -3,6 +3,7 @@ package hintproxy
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -69,14 +70,14 @@ type spanFile struct {
 	shut    bool
 }
 
-// openSpanFile opens a file, or makes it. A line at its end that somebody was writing when
-// it died is cut off.
+// openSpanFile opens a file, or makes it. A span at its end that lacks only the newline gets
+// it. A part of one, which somebody was writing when it died, is cut off.
 func openSpanFile(path string, log *slog.Logger) (*spanFile, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	if err := mend(f); err != nil {
+	if err := mend(path, f, log); err != nil {
 		_ = f.Close() // the first error says more
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -92,27 +93,55 @@ func startSpanFile(path string, f file, log *slog.Logger) *spanFile {
 	return s
 }
 
-// mend makes sure that a line can follow what is in a file. What is no regular file cannot
-// be mended and is left as it is.
-func mend(f file) error {
+// mend makes sure that a line can follow what others left in a file.
+func mend(path string, f file, log *slog.Logger) error {
+	at, torn, err := lastLine(f)
+	if err != nil || len(torn) == 0 {
+		return err
+	}
+	if json.Valid(torn) {
+		_, err := f.Write([]byte{'\n'})
+		return err
+	}
+	if err := f.Truncate(at); err != nil {
+		return err
+	}
+	log.LogAttrs(context.Background(), slog.LevelWarn, "the last span of the recording was not whole and is cut off",
+		slog.String("path", path), slog.Int("bytes", len(torn)))
+	return nil
+}
+
+// cutTorn takes back the part of a line that a failed write left in a file.
+func cutTorn(f file) error {
+	at, torn, err := lastLine(f)
+	if err != nil || len(torn) == 0 {
+		return err
+	}
+	return f.Truncate(at)
+}
+
+// lastLine returns where the last line of a file begins, and the line, if it has no newline:
+// a span or the beginning of one. Anything else is an error. What is no regular file cannot
+// be looked at, and has none.
+func lastLine(f file) (at int64, torn []byte, err error) {
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
-		return err
+		return 0, nil, err
 	}
 	tail := make([]byte, min(info.Size(), maxSpan))
 	if _, err := f.ReadAt(tail, info.Size()-int64(len(tail))); err != nil {
-		return err
+		return 0, nil, err
 	}
 	end := bytes.LastIndexByte(tail, '\n') + 1
-	torn := tail[end:]
+	torn = tail[end:]
 	if len(torn) == 0 {
-		return nil
+		return 0, nil, nil
 	}
 	longer := end == 0 && int64(len(tail)) < info.Size() // it begins further ahead
 	if n := min(len(torn), len(spanStart)); longer || !bytes.Equal(torn[:n], spanStart[:n]) {
-		return errors.New("expected a file of spans, got one whose last line is something else and has no end")
+		return 0, nil, errors.New("expected a file of spans, got one whose last line is something else and has no end")
 	}
-	return f.Truncate(info.Size() - int64(len(torn)))
+	return info.Size() - int64(len(torn)), torn, nil
 }
 
 // Write takes one line, or drops it where there is no room. It never waits and has no
@@ -185,14 +214,14 @@ func (s *spanFile) flush() error {
 	for {
 		if len(s.batch) == 0 {
 			s.mu.Lock()
-			s.batch, s.waiting = s.waiting, s.batch[:0]
+			s.batch, s.waiting = s.waiting, nil
 			s.mu.Unlock()
 		}
 		if len(s.batch) == 0 {
 			return nil
 		}
 		if s.torn {
-			if err := mend(s.file); err != nil {
+			if err := cutTorn(s.file); err != nil { // it is in the batch
 				return s.fail(fmt.Errorf("%s: %w", s.path, err))
 			}
 			s.torn = false

@@ -10,12 +10,15 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -373,6 +376,25 @@ func TestUpgrade(t *testing.T) {
 
 // TestBodyAndAnswerAtOnce has an answer come while the body is still being sent.
 func TestBodyAndAnswerAtOnce(t *testing.T) {
+	for _, tt := range []struct {
+		name, path string
+		header     http.Header
+		trailer    http.Header
+		length     int64
+		calls      uint64 // that are recorded
+	}{
+		{"no call", "/v1/audio/stream", http.Header{"Content-Type": {"audio/wav"}}, nil, -1, 0},
+		{"compressed", "/v1/chat/completions", http.Header{"Content-Encoding": {"gzip"}}, nil, -1, 1},
+		{"signed", "/v1/chat/completions", http.Header{"Signature": {"s=::"}}, nil, 12, 1},
+		{"with trailers", "/v1/chat/completions", nil, http.Header{"X-Sum": {"42"}}, -1, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			testBodyAndAnswerAtOnce(t, tt.path, tt.header, tt.trailer, tt.length, tt.calls)
+		})
+	}
+}
+
+func testBodyAndAnswerAtOnce(t *testing.T, path string, header, trailer http.Header, length int64, calls uint64) {
 	p := start(t, func(w http.ResponseWriter, r *http.Request) {
 		rc := http.NewResponseController(w)
 		_ = rc.EnableFullDuplex()
@@ -383,14 +405,22 @@ func TestBodyAndAnswerAtOnce(t *testing.T) {
 			_, _ = w.Write(buf)
 			_ = rc.Flush()
 		}
-	}, nil)
+	}, func(c *hintproxy.Config) { c.Record = filepath.Join(t.TempDir(), "spans.jsonl") })
 	body, send := io.Pipe()
+	late := time.AfterFunc(patience, func() { _ = send.CloseWithError(context.DeadlineExceeded) }) // which the client waits for
+	defer late.Stop()
+	req, err := http.NewRequest(http.MethodPost, p.url+path, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.ContentLength, req.Trailer = length, trailer
+	maps.Copy(req.Header, header)
 	first := make(chan error, 1)
 	go func() {
 		_, err := io.WriteString(send, "ping")
 		first <- err
 	}()
-	resp, err := newClient(t).Post(p.url+"/v1/audio/stream", "audio/wav", body)
+	resp, err := newClient(t).Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -416,6 +446,7 @@ func TestBodyAndAnswerAtOnce(t *testing.T) {
 	if rest, err := io.ReadAll(resp.Body); err != nil || len(rest) > 0 {
 		t.Errorf("the rest: %q, %v", rest, err)
 	}
+	eventually(t, "recording", func() bool { s := p.Stats().Record; return s.Written+s.Waiting == calls })
 }
 
 func TestInformationalAnswersPass(t *testing.T) {
