@@ -20,7 +20,7 @@ const module = "github.com/stator-ai/stator"
 // a lower layer, so that the path of a request can be read downwards and nothing
 // below can ask what is above. Paths are relative to the module; "." is its root.
 var layers = [][]string{
-	{"bench", "examples/agent", "internal/llamatest", "internal/vllmtest"},
+	{"bench", "examples/agent", "hints/sdktest", "internal/llamatest", "internal/vllmtest"},
 	{"cmd/stator", "internal/ucd/gen", "internal/tokenize/normal/gen", "internal/tokenize/qwen3/gen"},
 	{"."},
 	{"internal/collect", "internal/doctor", "internal/frontend", "internal/hintproxy", "internal/indexserver", "internal/replay"},

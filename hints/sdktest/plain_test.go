@@ -1,4 +1,4 @@
-package hints_test
+package sdktest_test
 
 import (
 	"bufio"
