@@ -23,7 +23,7 @@ test: lint
 	dir=$$(scripts/zmq/setup.sh) && STATOR_ZMQ=$$dir $(GO) test -count=1 -timeout 10m ./internal/zmtp
 	dir=$$(scripts/llama/setup.sh) && STATOR_LLAMA=$$dir $(GO) test -count=1 -timeout 10m ./internal/llamatest
 	scripts/node/test.sh
-	scripts/fuzz.sh 2s
+	scripts/fuzz.sh 1s
 
 # vllm tries everything with a real vLLM on a processor, which takes gigabytes and minutes.
 vllm:

@@ -257,7 +257,7 @@ func TestMissingSeriesAreNotAskedFor(t *testing.T) {
 		series, reason string
 	}{
 		{TTFTP50, "dynamo_frontend_time_to_first_token_seconds_bucket", "the frontend is scraped, but has had no request that counts for this yet"},
-		{KVECachedTokensRate, "dynamo_component_thompson_kve_cached_tokens_total", "nothing that counts cached tokens is scraped: no policy thompson, or its metrics port is no target"},
+		{KVECachedTokensRate, "dynamo_component_thompson_kve_cached_tokens_total", "nothing that counts cached tokens is scraped: no processor, or its metrics port is no target"},
 		{KVHitRateSGLang, "sglang:cache_hit_rate", "no SGLang is scraped, or its metrics are off: start it with --enable-metrics"},
 		{InflightWorker, "dynamo_component_inflight_requests", "no worker is scraped: add its metrics port to the targets"},
 	} {
