@@ -13,7 +13,7 @@ type Config struct {
 	// AdminListen is the host:port of the admin routes (/metrics,
 	// /busy_threshold). Empty, the default, leaves them on Listen.
 	AdminListen string `koanf:"admin_listen"`
-	// TLS serves HTTPS on both listeners. Off by default.
+	// TLS serves HTTPS on all listeners. Off by default.
 	TLS TLSConfig `koanf:"tls"`
 	// Engines are the engine servers to place requests on. None by default.
 	Engines []EngineConfig `koanf:"engines"`
@@ -430,8 +430,25 @@ type MetricsConfig struct {
 	// Prefix begins the names of the series about requests and models. Default
 	// "dynamo_frontend".
 	Prefix string `koanf:"prefix"`
+	// Ports serves the series of some parts on ports of their own.
+	Ports MetricsPortsConfig `koanf:"ports"`
 	// Buckets shapes the request histograms.
 	Buckets BucketsConfig `koanf:"buckets"`
+}
+
+// MetricsPortsConfig has parts of the server scraped apart, as the processes are that a
+// fleet under Dynamo consists of. Each port serves /metrics and /live on the host of the
+// admin routes, by the same rules; what it serves, /metrics there leaves out, so that
+// nothing is counted twice. Port 0 leaves it there. These processes usually have 8081,
+// 8082 and 8083.
+type MetricsPortsConfig struct {
+	// Worker is for what engines do and how full their caches are. Default 0.
+	Worker int `koanf:"worker"`
+	// Router is for the bandit policies and the requests to find a worker. Default 0.
+	Router int `koanf:"router"`
+	// Processor is for chats and completions on their way from router to worker.
+	// Default 0.
+	Processor int `koanf:"processor"`
 }
 
 // BucketsConfig holds the buckets of the request histograms.

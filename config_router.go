@@ -17,6 +17,11 @@ type RouterConfig struct {
 	// caches and of what runs already; Cost and KV are about that mode.
 	// Default kv.
 	Mode string `koanf:"mode"`
+	// Policy is who chooses in mode kv: cost, or thompson, which learns from what became of
+	// earlier requests. Default cost.
+	Policy string `koanf:"policy"`
+	// Thompson is the policy of that name.
+	Thompson ThompsonConfig `koanf:"thompson"`
 	// Seed makes random choices repeatable. 0, the default, is a random seed.
 	Seed uint64 `koanf:"seed"`
 	// Inhibit is how long a worker is left alone after a failure, unless a probe
@@ -214,6 +219,8 @@ type ClassConfig struct {
 func defaultRouter() RouterConfig {
 	return RouterConfig{
 		Mode:           string(router.Modes[0]),
+		Policy:         "cost",
+		Thompson:       defaultThompson(),
 		Inhibit:        5 * time.Second,
 		ProbeInterval:  5 * time.Second,
 		LoadInterval:   time.Second,

@@ -370,6 +370,23 @@ func TestValidate(t *testing.T) {
 			{"metrics.buckets.ttft.count", "expected a number from 1 to 512, got 513"},
 			{"metrics.buckets.itl.max", "expected more than min (2), got 2"},
 		}},
+		{"metrics apart", func(c *Config) { c.Metrics.Ports = MetricsPortsConfig{8081, 8082, 8083} }, nil},
+		{"metrics apart on another host", func(c *Config) {
+			c.Listen, c.AdminListen = "0.0.0.0:8081", "127.0.0.1:9000"
+			c.Metrics.Ports.Worker = 8081
+		}, nil},
+		{"metrics on ports that are taken", func(c *Config) {
+			c.AdminListen = "127.0.0.1:9000"
+			c.Metrics.Ports = MetricsPortsConfig{9000, 8000, 8000}
+		}, []Problem{
+			{"metrics.ports.worker", "expected a port of its own, but admin_listen has 9000 too"},
+			{"metrics.ports.router", "expected a port of its own, but listen has 8000 too"},
+			{"metrics.ports.processor", "expected a port of its own, but listen has 8000 too"},
+		}},
+		{"metrics on one port", func(c *Config) { c.Metrics.Ports = MetricsPortsConfig{9000, 9000, 65536} }, []Problem{
+			{"metrics.ports.router", "expected a port of its own, but metrics.ports.worker has 9000 too"},
+			{"metrics.ports.processor", "expected a number from 0 to 65535, got 65536"},
+		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			checkProblems(t, tt.change, tt.want)

@@ -63,7 +63,10 @@ func (s *Server) sampleEngines() []metrics.EngineSample {
 			if slices.ContainsFunc(one.Ranks, func(o metrics.EngineRankSample) bool { return o.Rank == r.Rank }) {
 				continue // of another model
 			}
-			rank := metrics.EngineRankSample{Rank: r.Rank, Told: !r.Reported.IsZero(), Running: r.Running, Waiting: r.Waiting, Age: now.Sub(r.Reported)}
+			rank := metrics.EngineRankSample{
+				Rank: r.Rank, Model: r.Model, TotalBlocks: r.TotalBlocks, BookedBlocks: r.ActiveBlocks,
+				Told: !r.Reported.IsZero(), Running: r.Running, Waiting: r.Waiting, Age: now.Sub(r.Reported),
+			}
 			if r.TotalBlocks > 0 {
 				rank.Usage = float64(r.UsedBlocks) / float64(r.TotalBlocks)
 			}

@@ -55,7 +55,12 @@ func (c *RouterConfig) router() (router.Config, error) {
 		CanaryInterval: c.CanaryInterval,
 		Seed:           c.Seed,
 	}
-	out.Queue, err = c.Queue.router()
+	if out.Queue, err = c.Queue.router(); err != nil {
+		return out, err
+	}
+	if c.Policy == "thompson" {
+		out.Bandit, err = c.Thompson.bandit()
+	}
 	return out, err
 }
 

@@ -69,9 +69,12 @@ type Server struct {
 	sims  []*simEngine
 	clock simserver.Clock // of the simulated engines if their time is virtual
 
-	http []*http.Server // API, and admin if apart
-	addr []net.Addr     // of the same
-	wg   sync.WaitGroup
+	restored bool // what policies had learned was read, and may be written
+
+	http      []*http.Server
+	addr      net.Addr // of the API; nil before Start
+	adminAddr net.Addr // of the admin routes; nil if they have none of their own
+	wg        sync.WaitGroup
 }
 
 // Option changes how a [Server] is made.
@@ -143,6 +146,7 @@ func New(cfg Config, opts ...Option) (*Server, error) {
 		NoUsage:        !cfg.AskUsage,
 		LogRequests:    cfg.Log.Requests,
 		SplitAdmin:     cfg.AdminListen != "",
+		MetricsApart:   cfg.Metrics.Ports.apart(),
 		Version:        o.version,
 	}
 	front.Engines = s.engines
@@ -203,6 +207,9 @@ func (s *Server) start(ctx context.Context) error {
 	if err := s.loadTokens(ctx); err != nil {
 		return err
 	}
+	if err := s.restoreLearned(); err != nil {
+		return err
+	}
 	// Requests that come early are for models that some worker may serve.
 	if err := s.addSims(); err != nil {
 		return err
@@ -213,13 +220,11 @@ func (s *Server) start(ctx context.Context) error {
 	if s.cfg.Discovery.Register {
 		s.wg.Go(func() { s.fleet.sweep(s.running) })
 	}
-	if err := s.listen(s.cfg.Listen, s.api()); err != nil {
-		return err
+	if s.learnedFile() != "" {
+		s.wg.Go(func() { s.keepLearned(s.running) })
 	}
-	if s.cfg.AdminListen != "" {
-		if err := s.listen(s.cfg.AdminListen, s.front.AdminHandler()); err != nil {
-			return err
-		}
+	if err := s.listenAll(); err != nil {
+		return err
 	}
 	wait, cancel := context.WithTimeout(ctx, identifyWait)
 	defer cancel()
@@ -228,8 +233,21 @@ func (s *Server) start(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// listen serves h on addr.
-func (s *Server) listen(addr string, h http.Handler) error {
+// listenAll opens the listeners: the API, then what is apart from it.
+func (s *Server) listenAll() (err error) {
+	if s.addr, err = s.listen(s.cfg.Listen, s.api()); err != nil {
+		return err
+	}
+	if s.cfg.AdminListen != "" {
+		if s.adminAddr, err = s.listen(s.cfg.AdminListen, s.front.AdminHandler()); err != nil {
+			return err
+		}
+	}
+	return s.listenMetrics()
+}
+
+// listen serves h on addr and returns the address that it has.
+func (s *Server) listen(addr string, h http.Handler) (net.Addr, error) {
 	srv := &http.Server{
 		Handler:           h,
 		ReadHeaderTimeout: s.cfg.Limits.HeaderTimeout,
@@ -245,16 +263,15 @@ func (s *Server) listen(addr string, h http.Handler) error {
 	if s.cfg.TLS.Cert != "" {
 		cert, err := tls.LoadX509KeyPair(s.cfg.TLS.Cert, s.cfg.TLS.Key)
 		if err != nil {
-			return fmt.Errorf("load %s and %s: %w", s.cfg.TLS.Cert, s.cfg.TLS.Key, err)
+			return nil, fmt.Errorf("load %s and %s: %w", s.cfg.TLS.Cert, s.cfg.TLS.Key, err)
 		}
 		srv.TLSConfig = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
 	}
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {
-		return err // it says "listen" and the address
+		return nil, err // it says "listen" and the address
 	}
 	s.http = append(s.http, srv)
-	s.addr = append(s.addr, ln.Addr())
 	s.wg.Go(func() {
 		serve := srv.Serve
 		if srv.TLSConfig != nil {
@@ -264,7 +281,7 @@ func (s *Server) listen(addr string, h http.Handler) error {
 			s.log.Error("listener failed", "addr", ln.Addr().String(), "error", err)
 		}
 	})
-	return nil
+	return ln.Addr(), nil
 }
 
 // SetEngines has the configured engines be these, while the server runs: those that are
@@ -281,17 +298,17 @@ func (s *Server) SetEngines(engines []EngineConfig) error {
 }
 
 // Addr returns the address of the API, empty before Start.
-func (s *Server) Addr() string { return s.address(0) }
+func (s *Server) Addr() string { return address(s.addr) }
 
 // AdminAddr returns the address of the admin routes where they have one of their
 // own, else empty.
-func (s *Server) AdminAddr() string { return s.address(1) }
+func (s *Server) AdminAddr() string { return address(s.adminAddr) }
 
-func (s *Server) address(i int) string {
-	if i >= len(s.addr) {
+func address(a net.Addr) string {
+	if a == nil {
 		return ""
 	}
-	return s.addr[i].String()
+	return a.String()
 }
 
 // Models returns the names of the models served now.
@@ -357,6 +374,7 @@ func (s *Server) Close() error {
 	defer cancel()
 	errs = append(errs, s.front.Drain(gone))
 	s.front.Close()
+	errs = append(errs, s.saveLearned()) // before workers leave, and are forgotten
 	s.fleet.close()
 	s.router.Close()
 	s.links.Close()

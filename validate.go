@@ -65,6 +65,7 @@ func (c *Config) Validate() error {
 	v.trace(&c.Trace)
 	v.atLeast("drain.timeout", c.Drain.Timeout, 0)
 	v.metrics(&c.Metrics)
+	v.metricsPorts(c)
 	if v.problems == nil {
 		return nil
 	}
@@ -348,6 +349,29 @@ func (v *validator) metrics(m *MetricsConfig) {
 		}
 		if r.Count < 1 || r.Count > 512 {
 			v.add(at+".count", "expected a number from 1 to 512, got %d", r.Count)
+		}
+	}
+}
+
+// metricsPorts checks that each port of the metrics is one, and nobody else's.
+func (v *validator) metricsPorts(c *Config) {
+	taken := make(map[int]string)
+	host, _, _ := net.SplitHostPort(c.adminListen())
+	for _, l := range []struct{ key, addr string }{{"listen", c.Listen}, {"admin_listen", c.AdminListen}} {
+		if h, port, err := net.SplitHostPort(l.addr); err == nil && h == host {
+			n, _ := strconv.Atoi(port)
+			taken[n] = l.key
+		}
+	}
+	for _, p := range c.Metrics.Ports.list() {
+		at := "metrics.ports." + p.name
+		v.intBetween(at, p.port, 0, math.MaxUint16)
+		switch other := taken[p.port]; {
+		case p.port == 0:
+		case other != "":
+			v.add(at, "expected a port of its own, but %s has %d too", other, p.port)
+		default:
+			taken[p.port] = at
 		}
 	}
 }

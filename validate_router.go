@@ -38,6 +38,7 @@ func (v *validator) router(r *RouterConfig) {
 	if s := r.OverloadStatus; s != 503 && s != 429 && s != 529 {
 		v.add("router.overload_status", "expected 503, 429 or 529, got %d", s)
 	}
+	v.thompson(r)
 	v.cost(&r.Cost)
 	v.kv(&r.KV)
 	v.queue(&r.Queue)

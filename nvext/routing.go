@@ -263,6 +263,10 @@ type Candidate struct {
 	Score Float `json:"score"`
 	// Terms are the parts of the score.
 	Terms []Term `json:"terms,omitzero"`
+	// PolicyScore is the measure of a policy that learns, where one ranked the candidates
+	// beside the cost, and PolicyTerms are its parts.
+	PolicyScore *Float `json:"policy_score,omitzero"`
+	PolicyTerms []Term `json:"policy_terms,omitzero"`
 	// Propensity is the probability with which the policy would choose the
 	// candidate, where the policy is a random one.
 	Propensity *Float `json:"propensity,omitzero"`

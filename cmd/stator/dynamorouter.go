@@ -78,6 +78,10 @@ func (s *settings) addRouter() {
 	aware.flag.Hidden, aware.flag.NoOptDefVal = true, "true"
 	s.add("router-mode", "router.mode", fmt.Sprintf("`MODE`: %s or %s", strings.Join(modes[:last], ", "), modes[last])).
 		choices(s.cmd, modes...)
+	s.add("router-policy", "router.policy", "`POLICY` of mode kv: cost, or thompson, which learns").
+		choices(s.cmd, "cost", "thompson")
+	s.add("thompson-variant", "router.thompson.variant", "`VARIANT` of the policy thompson: safe, reference or shadow").
+		choices(s.cmd, "safe", "reference", "shadow")
 	for _, r := range routerSettings {
 		if r.flag == "" {
 			continue

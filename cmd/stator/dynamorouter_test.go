@@ -30,6 +30,7 @@ func TestRouterFlags(t *testing.T) {
 		change func(*stator.RouterConfig)
 	}{
 		{"", func(*stator.RouterConfig) {}},
+		{"--router-policy thompson --thompson-variant shadow", func(r *stator.RouterConfig) { r.Policy, r.Thompson.Variant = "thompson", "shadow" }},
 		{"--router-mode random", func(r *stator.RouterConfig) { r.Mode = "random" }},
 		{"--router-kv-overlap-score-weight 2.5", func(r *stator.RouterConfig) { r.Cost.PrefillLoadScale = 2.5 }},
 		{"--kv-overlap-score-weight=0", func(r *stator.RouterConfig) { r.Cost.PrefillLoadScale, r.Cost.OverlapScoreCredit = 0, 0 }},

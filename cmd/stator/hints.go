@@ -184,7 +184,7 @@ func quoteURL(raw string) string {
 func serveHints(ctx context.Context, f *hintsFlags, cfg hintproxy.Config, stdout, stderr io.Writer) (failure error) {
 	l, err := net.Listen("tcp", f.listen)
 	if err != nil {
-		return listenError(err, "")
+		return listenError(err, nil)
 	}
 	defer l.Close()
 	if isItself(l.Addr(), cfg.Upstream) {

@@ -122,7 +122,7 @@ func serveIndex(ctx context.Context, f *indexFlags, stdout, stderr io.Writer) (f
 	}
 	l, err := net.Listen("tcp", f.listen)
 	if err != nil {
-		return listenError(err, "")
+		return listenError(err, nil)
 	}
 	if !isLoopback(l.Addr()) {
 		fmt.Fprintf(stderr, "warning: %s is reachable from other machines and has no keys: anyone can ask it and change it\n", l.Addr())

@@ -12,6 +12,7 @@ import (
 	"flag"
 	"io"
 	"math/big"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -46,6 +47,8 @@ func TestMain(m *testing.M) {
 //	rest NAME                             the rest of that answer, to stdout
 //	certificate FILE                      write a new self-signed certificate and its key
 //	address VAR URL                       put the host:port of a URL into $VAR
+//	port VAR URL                          put its port there
+//	free VAR…                             put ports there that nobody listens on
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
@@ -60,7 +63,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"start": plain(start), "expect": plain(expect), "signal": plain(sendSignal), "await": plain(await),
-			"fetch": plain(fetch), "open": plain(open), "rest": plain(rest), "address": plain(address), "certificate": plain(certificate),
+			"fetch": plain(fetch), "open": plain(open), "rest": plain(rest), "address": plain(address), "port": plain(portOf), "free": plain(free), "certificate": plain(certificate),
 		},
 	})
 }
@@ -298,7 +301,7 @@ func TestRunExitCodes(t *testing.T) {
 
 func TestListenError(t *testing.T) {
 	other := errors.New("tls: no certificate")
-	if got := listenError(other, ""); got != other {
+	if got := listenError(other, nil); got != other {
 		t.Errorf("listenError(%v) = %v", other, got)
 	}
 }
@@ -307,6 +310,21 @@ func address(ts *testscript.TestScript, args []string) {
 	u, err := url.Parse(args[1])
 	ts.Check(err)
 	ts.Setenv(args[0], u.Host)
+}
+
+func portOf(ts *testscript.TestScript, args []string) {
+	u, err := url.Parse(args[1])
+	ts.Check(err)
+	ts.Setenv(args[0], u.Port())
+}
+
+func free(ts *testscript.TestScript, args []string) {
+	for _, name := range args {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		ts.Check(err)
+		defer ln.Close() // all at the end, so that they differ
+		ts.Setenv(name, strconv.Itoa(ln.Addr().(*net.TCPAddr).Port))
+	}
 }
 
 func certificate(ts *testscript.TestScript, args []string) {

@@ -67,6 +67,7 @@ The first SIGINT or SIGTERM lets running requests end, the second does not.`,
 	s.add("listen", "listen", "`HOST:PORT` of the API")
 	s.addParsed("http-port", "listen", "`PORT` of the API, on the host it has", parsePort)
 	s.add("admin-listen", "admin_listen", "`HOST:PORT` of the admin routes, if not on the API's")
+	s.addMetricsPorts()
 	s.add("tls-cert", "tls.cert", "`FILE` with the certificate chain, PEM")
 	s.add("tls-key", "tls.key", "`FILE` with the private key, PEM")
 	s.addRouter()
@@ -193,7 +194,7 @@ func serve(ctx context.Context, cfg stator.Config, src source, stdout, stderr io
 	select {
 	case err := <-started:
 		if err != nil {
-			return listenError(err, cfg.AdminListen)
+			return listenError(err, &cfg)
 		}
 	case <-signals:
 		cancel()
@@ -251,17 +252,14 @@ func hubEnvironment(h *stator.HubConfig, getenv func(string) string) error {
 	return nil
 }
 
-// listenError puts the usual reason for which a server does not start in words.
-func listenError(err error, adminListen string) error {
+// listenError puts the usual reason for which a server does not start in words. A server
+// without a configuration has one address.
+func listenError(err error, cfg *stator.Config) error {
 	var op *net.OpError
 	if !errors.Is(err, syscall.EADDRINUSE) || !errors.As(err, &op) || op.Addr == nil {
 		return err
 	}
-	flag := "--listen"
-	if op.Addr.String() == adminListen {
-		flag = "--admin-listen"
-	}
-	return fmt.Errorf("cannot listen on %s: the address is in use; choose another with %s", op.Addr, flag)
+	return fmt.Errorf("cannot listen on %s: the address is in use; choose another with %s", op.Addr, listenFlag(op.Addr.String(), cfg))
 }
 
 // traceError names the flag in an error about the file it asked for.
@@ -298,6 +296,7 @@ func greet(w io.Writer, cfg *stator.Config, srv *stator.Server) {
 	if cfg.AdminListen != "" {
 		fmt.Fprintf(w, "admin routes on %s\n", scheme+srv.AdminAddr())
 	}
+	greetMetrics(w, cfg.Metrics.Ports)
 	found, all := srv.Workers()
 	workers := count(all, "worker")
 	if found > 0 && found < all {

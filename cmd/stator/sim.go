@@ -198,7 +198,7 @@ func simulate(ctx context.Context, f *simFlags, cfg simserver.Config, stdout io.
 	defer sim.Close()
 	l, err := sim.Listen(f.listen)
 	if err != nil {
-		return listenError(err, "")
+		return listenError(err, nil)
 	}
 	// Until here a signal ends the process, and nothing is lost by it.
 	signals := make(chan os.Signal, 2)

@@ -363,6 +363,7 @@ func (c *call) record(kind metrics.ErrorType, e *openai.Error) {
 		c.placement.Latency(c.first.Sub(c.sent), itl, c.promptTokens)
 	}
 	c.rec.End(now, kind)
+	c.gen.End(now, kind == metrics.ErrNone, c.promptTokens, c.tokens)
 	c.spanOutcome(kind)
 }
 

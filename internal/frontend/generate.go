@@ -69,6 +69,8 @@ type call struct {
 	committed bool             // the answer's header is written
 	working   bool             // an engine was asked and has not come to its end
 
+	gen metrics.Generation // nothing unless a chat or completion is on its way
+
 	promptTokens int // as we or the engine count; 0 while nobody has
 	engineTokens int // of the prompt, as the engine counts; 0 while it has not
 }
@@ -106,6 +108,9 @@ func (c *call) serve() error {
 	c.metrics.Stage(metrics.StagePreprocess, time.Since(c.arrived))
 	if c.placing.QueryOnly {
 		return c.query()
+	}
+	if c.passage == nil {
+		c.gen = c.model.Metrics.Generate(time.Now(), c.prefixClass())
 	}
 	for {
 		err := c.attempt()
@@ -182,21 +187,23 @@ func (c *call) known() {
 
 // attempt places the request, sends it to the engine and relays the answer. A
 // *retryError says that another worker may be tried.
-func (c *call) attempt() error {
+func (c *call) attempt() (err error) {
 	if c.idle != nil {
 		c.idle.Stop() // the engine of the attempt before is silent for good
 	}
 	start := time.Now()
-	placement, err := c.router.Place(c.ctx, &c.placing)
+	placement, err := c.place()
 	c.placedRow(placement, err)
 	if err != nil {
-		return c.placeError(err)
+		return c.unplaced(c.placeError(err))
 	}
 	// A panic leaves the booking to close; every other way out settles it.
 	c.placement = placement
 	leg := placement.Last()
 	c.sent = time.Now()
 	c.metrics.Stage(metrics.StageRoute, c.sent.Sub(start))
+	c.gen.Sent(c.sent, uint64(leg.Target.Worker), leg.Target.Rank)
+	defer func() { c.gen.Returned(time.Now(), failedByEngine(err)) }()
 	c.armIdle()
 	c.wishes.ID = c.attemptID(c.id)
 	c.working = true
@@ -285,6 +292,7 @@ func (c *call) close() {
 	if c.rec != nil {
 		c.rec.End(time.Now(), metrics.ErrInternal) // unless it ended before
 	}
+	c.gen.End(time.Now(), false, 0, 0)
 	c.endSpan()
 }
 

@@ -265,7 +265,7 @@ func TestDescribe(t *testing.T) {
 		{name: "plain", want: router.Request{Tokens: ids, HashSeed: seed(""), BlockSize: 4}},
 		{name: "without caches", rig: rr, want: router.Request{Guess: true, PromptTokens: len(`"twelve bytes"`) / 4}},
 		{name: "hints", nvext: `{"agent_hints":{"priority":7,"latency_sensitivity":2.5,"strict_priority":3,"osl":256,"iat":250,"total_requests":4}}`,
-			want: router.Request{Tokens: ids, HashSeed: seed(""), BlockSize: 4, Jump: 7, Tier: 3, ExpectedOutput: 256,
+			want: router.Request{Tokens: ids, HashSeed: seed(""), BlockSize: 4, Jump: 7, Tier: 3, ExpectedOutput: 256, TotalRequests: 4,
 				Expected: &nvext.Expected{OSL: new(uint32(256)), IATMS: new(uint64(250))}}},
 		{name: "key that prefers sensitivity", key: &Key{PreferSensitivity: true}, nvext: `{"agent_hints":{"priority":7,"latency_sensitivity":2.5}}`,
 			want: router.Request{Tokens: ids, HashSeed: seed(""), BlockSize: 4, Jump: 2.5, Tenant: "key\x00"}},

@@ -148,6 +148,7 @@ func lifecycle(t *testing.T, seed uint64) {
 	if n := rg.body.Load(); n != 0 {
 		t.Errorf("%d bytes of the body budget still held", n)
 	}
+	checkIdle(t, rg.metrics)
 	if s := front.Learner.Stats(); s.Running != 0 || s.Families == 0 {
 		t.Errorf("the learner is left with %+v", s)
 	}

@@ -107,9 +107,18 @@ func (c *call) describeExt() {
 	if t := ext.RoutingConstraints; t != nil {
 		q.RequiredTaints, q.PreferredTaints = t.RequiredTaints, t.PreferredTaints
 	}
+	if s := ext.Session; s != nil {
+		q.Prefix = s.ID + "\x00" + s.AgentID
+	}
 	h := ext.AgentHints
 	if h == nil {
 		return
+	}
+	if h.PrefixID != nil {
+		q.Prefix = *h.PrefixID
+	}
+	if h.TotalRequests != nil {
+		q.TotalRequests = *h.TotalRequests
 	}
 	q.Jump = h.PriorityJump(c.key != nil && c.key.PreferSensitivity)
 	if h.StrictPriority != nil {

@@ -236,7 +236,7 @@ func (c *call) annotations() []byte {
 // query answers where the request would run, without running it.
 func (c *call) query() error {
 	var err error
-	if c.placement, err = c.router.Place(c.ctx, &c.placing); err != nil {
+	if c.placement, err = c.place(); err != nil {
 		return c.placeError(err)
 	}
 	ext := nvext.Response{WorkerID: c.workerIDs(), TokenIDs: c.prompt.IDs, Routing: brief(c.placement.Routing)}

@@ -244,6 +244,7 @@ func (c *call) account(now time.Time, info *openai.ChunkInfo) {
 		c.placement.Output(n)
 	}
 	c.correct(info.Usage)
+	c.tiers(info.Tiers)
 }
 
 // correct replaces what was counted by what the engine says.
@@ -255,6 +256,7 @@ func (c *call) correct(u *openai.Usage) {
 	c.row.usage(u)
 	c.promptTokens, c.engineTokens = int(u.Prompt), int(u.Prompt)
 	c.rec.Prompt(c.promptTokens)
+	c.efficiency(u)
 	if u.HasCached {
 		c.rec.Cached(int(u.Cached))
 	}
@@ -272,10 +274,12 @@ func (c *call) correct(u *openai.Usage) {
 // its cache, it does not tell. Nor does it tell of each of several prompts.
 func (c *call) answered() { c.placement.Usage(c.engineTokens, -1) }
 
+// absurd is a number of tokens that no context holds.
+const absurd = 1 << 31
+
 // usable reports whether u is there and not absurd: more than any context holds
 // would spoil the counters for good.
 func (c *call) usable(u *openai.Usage) bool {
-	const absurd = 1 << 31
 	return u != nil && u.Prompt < absurd && u.Completion < absurd
 }
 

@@ -62,7 +62,9 @@ type Config struct {
 	LogRequests bool
 	// SplitAdmin leaves the admin routes to AdminHandler.
 	SplitAdmin bool
-	Version    string
+	// MetricsApart are the parts whose series /metrics leaves to MetricsHandler.
+	MetricsApart metrics.Part
+	Version      string
 }
 
 // Limits bound what a client can make the server hold. Zero fields mean the
@@ -164,7 +166,7 @@ type route struct {
 }
 
 func (s *Server) routeTable() map[string]route {
-	exposition := s.metrics.Handler()
+	exposition := s.metrics.HandlerOf(metrics.AllParts &^ s.cfg.MetricsApart)
 	routes := map[string]route{
 		"/v1/chat/completions": {post: s.generate, access: api},
 		"/v1/completions":      {post: s.generate, access: api},
@@ -178,6 +180,7 @@ func (s *Server) routeTable() map[string]route {
 		"/potential_loads":     {get: s.presentLoads, post: s.potentialLoads, access: admin},
 		"/router":              {post: s.routerService, access: admin},
 		"/debug/decisions":     {get: s.decisions, access: admin},
+		"/debug/thompson":      {get: s.bandits, access: admin},
 		"/metrics": {access: admin, get: func(w http.ResponseWriter, r *http.Request, _ *Key) {
 			s.router.CountWorkers()
 			s.countTokenCaches()
@@ -232,6 +235,21 @@ func (s *Server) AdminHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rt, ok := s.find(r.URL.Path)
 		s.dispatch(w, r, rt, ok && rt.access != api)
+	})
+}
+
+// MetricsHandler serves the series of some parts at /metrics, and /live.
+func (s *Server) MetricsHandler(p metrics.Part) http.Handler {
+	exposition := s.metrics.HandlerOf(p)
+	routes := map[string]route{
+		"/live": s.routes["/live"],
+		"/metrics": {access: admin, get: func(w http.ResponseWriter, r *http.Request, _ *Key) {
+			exposition.ServeHTTP(w, r)
+		}},
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		rt, ok := routes[r.URL.Path]
+		s.dispatch(w, r, rt, ok)
 	})
 }
 

@@ -102,7 +102,9 @@ func (s *Server) bookNew(w http.ResponseWriter, r *http.Request, f *form) {
 		s.answerError(w, f.err)
 		return
 	}
+	found := s.finding()
 	pl, err := s.router.Reserve(r.Context(), &q, time.Duration(lease*float64(time.Second)))
+	found()
 	if err != nil {
 		s.refuseNew(w, r, q.Model, err)
 		return

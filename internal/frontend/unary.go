@@ -115,5 +115,6 @@ func (c *call) accountWhole(info *openai.ChunkInfo) {
 	c.rec.CorrectTokens(c.tokens)
 	c.placement.Whole(c.tokens)
 	c.correct(info.Usage)
+	c.tiers(info.Tiers)
 	c.answered()
 }

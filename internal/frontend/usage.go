@@ -20,12 +20,13 @@ type heldChunk struct {
 }
 
 // hideUsage takes the usage out of a chunk.
-var hideUsage = []openai.Edit{{Key: "usage"}}
+var hideUsage = []openai.Edit{{Key: "usage"}, {Key: "completion_usage"}}
 
 // ofUsage are the members that a chunk has for no purpose of their own, or has only
 // where usage is asked for, as vLLM's metrics.
 var ofUsage = map[string]bool{
-	"id": true, "object": true, "created": true, "model": true, "choices": true, "usage": true, "metrics": true,
+	"id": true, "object": true, "created": true, "model": true, "choices": true, "usage": true,
+	"completion_usage": true, "metrics": true,
 }
 
 // dissolve hides a chunk without choices that is there for its usage. What else it tells
@@ -43,7 +44,7 @@ func (st *stream) dissolve(ev *openai.Event, extend bool) error {
 	case st.held != nil:
 		return st.release(rest)
 	case len(rest) > 0:
-		return st.rewrite(ev, []openai.Edit{{Key: "usage"}, {Key: "metrics"}}, extend)
+		return st.rewrite(ev, append([]openai.Edit{{Key: "metrics"}}, hideUsage...), extend)
 	default:
 		return nil
 	}

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"math"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -20,7 +21,11 @@ type EngineSample struct {
 // EngineRankSample is what an engine says about one rank. Numbers that are counted
 // begin anew with each connection to it.
 type EngineRankSample struct {
-	Rank uint32
+	Rank  uint32
+	Model string // one of those that it serves
+	// TotalBlocks is the number of blocks of its cache, 0 if unknown, and BookedBlocks of
+	// those that requests from here hold.
+	TotalBlocks, BookedBlocks int
 	// Running, Waiting and Usage, a share from 0 to 1, are what the engine said Age ago;
 	// Told is whether it did.
 	Told             bool
@@ -47,29 +52,38 @@ type engineCollector struct {
 	running, waiting, usage, age                *prometheus.Desc
 	link, batches, events, bytes, failures, lag *prometheus.Desc
 	misplaced                                   *prometheus.Desc
+	cacheUsage, activeBlocks, totalBlocks       *prometheus.Desc
 }
 
 var _ prometheus.Collector = (*engineCollector)(nil)
 
-func newEngineCollector() *engineCollector {
+func newEngineCollector(r registrar) *engineCollector {
+	stats := func(name, help string) *prometheus.Desc {
+		r.own(kvstatsPrefix + name)
+		return prometheus.NewDesc(kvstatsPrefix+name, help, []string{"model", labelWorker, "dp_rank"}, nil)
+	}
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(ownPrefix+name, help, labels, nil)
 	}
 	rank := []string{"worker_id", "dp_rank"}
 	return &engineCollector{
-		info:      desc("engine_info", "What a worker says it is.", "worker_id", "kind", "version"),
-		warning:   desc("engine_warning", "What stands in the way of a worker's best use; see GET /v1/engines for words.", "worker_id", "code"),
-		running:   desc("engine_running_requests", "Requests that a worker runs, as it says.", rank...),
-		waiting:   desc("engine_waiting_requests", "Requests that wait at a worker, as it says.", rank...),
-		usage:     desc("engine_kv_usage", "Share of a worker's KV cache in use, as it says.", rank...),
-		age:       desc("engine_report_age_seconds", "How long ago a worker said what its load is.", rank...),
-		link:      desc("event_link", "State of the connection that a worker's cache events come by.", append(rank, "state")...),
-		batches:   desc("event_batches_total", "Batches of cache events that came from a worker.", rank...),
-		events:    desc("event_received_total", "Cache events that came from a worker and could be used.", rank...),
-		bytes:     desc("event_bytes_total", "Bytes of cache events that came from a worker.", rank...),
-		failures:  desc("event_link_failures_total", "Connections for cache events that could not be made, or broke.", rank...),
-		misplaced: desc("event_misplaced_batches_total", "Batches of cache events about a rank that the worker does not have.", rank...),
-		lag:       desc("event_lag_seconds", "Age of the latest cache events when they came, by two clocks.", rank...),
+		info:         desc("engine_info", "What a worker says it is.", "worker_id", "kind", "version"),
+		warning:      desc("engine_warning", "What stands in the way of a worker's best use; see GET /v1/engines for words.", "worker_id", "code"),
+		running:      desc("engine_running_requests", "Requests that a worker runs, as it says.", rank...),
+		waiting:      desc("engine_waiting_requests", "Requests that wait at a worker, as it says.", rank...),
+		usage:        desc("engine_kv_usage", "Share of a worker's KV cache in use, as it says.", rank...),
+		age:          desc("engine_report_age_seconds", "How long ago a worker said what its load is.", rank...),
+		link:         desc("event_link", "State of the connection that a worker's cache events come by.", append(rank, "state")...),
+		batches:      desc("event_batches_total", "Batches of cache events that came from a worker.", rank...),
+		events:       desc("event_received_total", "Cache events that came from a worker and could be used.", rank...),
+		bytes:        desc("event_bytes_total", "Bytes of cache events that came from a worker.", rank...),
+		failures:     desc("event_link_failures_total", "Connections for cache events that could not be made, or broke.", rank...),
+		misplaced:    desc("event_misplaced_batches_total", "Batches of cache events about a rank that the worker does not have.", rank...),
+		cacheUsage:   stats("gpu_cache_usage_percent", "Share of the rank's cache that requests hold, 0 to 100, as the engine says, else as booked."),
+		activeBlocks: stats("active_blocks", "Blocks of the rank's cache that requests hold, as the engine says, else as booked."),
+		totalBlocks:  stats("total_blocks", "Blocks of the rank's cache."),
+
+		lag: desc("event_lag_seconds", "Age of the latest cache events when they came, by two clocks.", rank...),
 	}
 }
 
@@ -77,6 +91,7 @@ func newEngineCollector() *engineCollector {
 func (c *engineCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		c.info, c.warning, c.running, c.waiting, c.usage, c.age, c.link, c.batches, c.events, c.bytes, c.failures, c.misplaced, c.lag,
+		c.cacheUsage, c.activeBlocks, c.totalBlocks,
 	} {
 		ch <- d
 	}
@@ -111,6 +126,7 @@ func (c *engineCollector) collectRank(e exposer, id string, r *EngineRankSample)
 		e.gauge(c.usage, r.Usage, id, rank)
 		e.gauge(c.age, r.Age.Seconds(), id, rank)
 	}
+	c.collectStats(e, id, rank, r)
 	if r.Link == "" {
 		return
 	}
@@ -121,4 +137,21 @@ func (c *engineCollector) collectRank(e exposer, id string, r *EngineRankSample)
 	e.counter(c.failures, r.Failures, id, rank)
 	e.counter(c.misplaced, r.Misplaced, id, rank)
 	e.gauge(c.lag, r.Lag.Seconds(), id, rank)
+}
+
+// collectStats exposes how full the rank's cache is. What the engine says goes before what
+// is booked, as others may use it as well.
+func (c *engineCollector) collectStats(e exposer, id, rank string, r *EngineRankSample) {
+	if r.TotalBlocks <= 0 {
+		return
+	}
+	total := float64(r.TotalBlocks)
+	active := float64(r.BookedBlocks)
+	if r.Told {
+		active = math.Round(r.Usage * total)
+	}
+	model := labelValue(r.Model)
+	e.gauge(c.cacheUsage, min(100*active/total, 100), model, id, rank)
+	e.gauge(c.activeBlocks, active, model, id, rank)
+	e.gauge(c.totalBlocks, total, model, id, rank)
 }

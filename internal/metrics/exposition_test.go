@@ -115,10 +115,43 @@ func scenario() *Set {
 	s.TracePromptSkipped()
 	s.Model(UnknownModel).Start(at(5), EndpointEmbeddings, false).End(at(5), ErrNotFound)
 
+	// Three chats as they pass between router and worker: one after a worker that fails,
+	// one for which there is none, and one whose engine says nothing about it.
+	find := s.FindWorker()
+	find.Begin()
+	find.End(46 * time.Microsecond)
+	s.Worker(3, 0)
+	g := m.Generate(at(6), PrefixHinted)
+	g.Sent(at(6), 1, 0)
+	g.Returned(at(6.01), true)
+	g.Sent(at(6.02), 3, 0)
+	g.Usage(100, 80)
+	g.Blocks(TierBlocks{Device: 4, Host: 1})
+	g.Returned(at(6.2), false)
+	g.End(at(6.2), true, 100, 6)
+	g = m.Generate(at(7), PrefixNone)
+	g.Unplaced()
+	g.End(at(7), false, 0, 0)
+	g = m.Generate(at(8), PrefixSession)
+	g.Sent(at(8), 1, 0)
+	g.End(at(9), true, 10, 5)
+	g = m.Generate(at(10), PrefixNone)
+	g.Sent(at(10), 3, 0)
+
+	bandit := s.Thompson()
+	bandit.Decision(3, 0.75, 100, 4, Switched)
+	bandit.Decision(3, 0.5, 100, 3, Stayed)
+	bandit.Feedback(3, 180*time.Millisecond, 0.625)
+	bandit.Beta(3, 1.625, 1.375)
+	bandit.Gauges("pool", 1, 1)
+	bandit.Timeouts(1)
+	bandit.Fallback()
+
 	s.WatchEngines(func() []EngineSample {
 		return []EngineSample{{
 			Worker: 1, Kind: "vllm", Version: "0.26.0", Warnings: []string{"priority_ignored"},
 			Ranks: []EngineRankSample{{
+				Model: "Qwen/Qwen3-8B", TotalBlocks: 2048, BookedBlocks: 7,
 				Told: true, Running: 3, Waiting: 1, Usage: 0.25, Age: 500 * time.Millisecond,
 				Link: "live", Batches: 10, Events: 40, Bytes: 4096, Failures: 1, Lag: 2 * time.Millisecond,
 			}},
@@ -177,8 +210,15 @@ func TestExpositionGolden(t *testing.T) {
 // The names, types and labels that dashboards and collectors rely on.
 func TestFamilies(t *testing.T) {
 	want := []string{
+		"dynamo_component_inflight_requests GAUGE dynamo_component dynamo_endpoint dynamo_namespace worker_id",
 		"dynamo_component_kv_cache_event_warnings COUNTER warning_kind",
 		"dynamo_component_kv_cache_events_applied COUNTER event_type status",
+		"dynamo_component_kvstats_active_blocks GAUGE dp_rank model worker_id",
+		"dynamo_component_kvstats_gpu_cache_usage_percent GAUGE dp_rank model worker_id",
+		"dynamo_component_kvstats_gpu_prefix_cache_hit_rate GAUGE dp_rank model worker_id",
+		"dynamo_component_kvstats_total_blocks GAUGE dp_rank model worker_id",
+		"dynamo_component_request_duration_seconds HISTOGRAM dynamo_component dynamo_endpoint dynamo_namespace worker_id",
+		"dynamo_component_requests_total COUNTER dynamo_component dynamo_endpoint dynamo_namespace worker_id",
 		"dynamo_component_router_input_sequence_tokens HISTOGRAM dynamo_component dynamo_namespace model router_id",
 		"dynamo_component_router_inter_token_latency_seconds HISTOGRAM dynamo_component dynamo_namespace model router_id",
 		"dynamo_component_router_kv_hit_rate HISTOGRAM dynamo_component dynamo_namespace model router_id",
@@ -188,6 +228,19 @@ func TestFamilies(t *testing.T) {
 		"dynamo_component_router_requests_started_total COUNTER dynamo_component dynamo_namespace model router_id",
 		"dynamo_component_router_requests_total COUNTER dynamo_component dynamo_namespace model router_id",
 		"dynamo_component_router_time_to_first_token_seconds HISTOGRAM dynamo_component dynamo_namespace model router_id",
+		"dynamo_component_thompson_active_requests GAUGE",
+		"dynamo_component_thompson_engine_errors_total COUNTER",
+		"dynamo_component_thompson_kve_cached_tokens_total COUNTER",
+		"dynamo_component_thompson_kve_device_blocks_total COUNTER",
+		"dynamo_component_thompson_kve_disk_blocks_total COUNTER",
+		"dynamo_component_thompson_kve_host_blocks_total COUNTER",
+		"dynamo_component_thompson_kve_prompt_tokens_total COUNTER",
+		"dynamo_component_thompson_request_latency_seconds HISTOGRAM",
+		"dynamo_component_thompson_requests_total COUNTER",
+		"dynamo_component_thompson_router_errors_total COUNTER",
+		"dynamo_component_thompson_routing_decisions_total COUNTER worker_id",
+		"dynamo_component_thompson_tokens_in_total COUNTER",
+		"dynamo_component_thompson_tokens_out_total COUNTER",
 		"dynamo_frontend_active_requests GAUGE model",
 		"dynamo_frontend_cached_tokens HISTOGRAM model",
 		"dynamo_frontend_disconnected_clients GAUGE",
@@ -279,6 +332,9 @@ func TestFamilies(t *testing.T) {
 		"stator_inflight_body_bytes GAUGE",
 		"stator_inhibitions_total COUNTER worker_id",
 		"stator_kv_events_skipped_total COUNTER model reason",
+		"stator_kve_cached_tokens_total COUNTER model prefix worker_id",
+		"stator_kve_missing_usage_total COUNTER model worker_id",
+		"stator_kve_prompt_tokens_total COUNTER model prefix worker_id",
 		"stator_learn_conversations GAUGE",
 		"stator_learn_evictions_total COUNTER kind",
 		"stator_learn_families GAUGE",
@@ -303,6 +359,20 @@ func TestFamilies(t *testing.T) {
 		"stator_worker_active_requests GAUGE dp_rank worker_id worker_type",
 		"stator_worker_cache_trust GAUGE dp_rank worker_id worker_type",
 		"stator_workers GAUGE model state",
+		"thompson_router_beta_alpha GAUGE worker_id",
+		"thompson_router_beta_beta GAUGE worker_id",
+		"thompson_router_decisions_total COUNTER worker_id",
+		"thompson_router_feedback_latency_seconds HISTOGRAM worker_id",
+		"thompson_router_kv_overlap GAUGE worker_id",
+		"thompson_router_pending_decisions GAUGE",
+		"thompson_router_prefix_state_size GAUGE",
+		"thompson_router_reuse_budget HISTOGRAM",
+		"thompson_router_reward GAUGE worker_id",
+		"thompson_router_safe_fallbacks_total COUNTER",
+		"thompson_router_sticky_decisions_total COUNTER",
+		"thompson_router_switch_decisions_total COUNTER",
+		"thompson_router_timeout_penalties_total COUNTER",
+		"thompson_router_tokens_per_request HISTOGRAM",
 	}
 	s := scenario()
 	families, err := s.Registry().Gather()

@@ -16,6 +16,9 @@ const (
 	overheadPrefix  = "dynamo_router_overhead_"
 	componentPrefix = "dynamo_component_router_"
 	eventPrefix     = "dynamo_component_"
+	processorPrefix = "dynamo_component_thompson_"
+	kvstatsPrefix   = "dynamo_component_kvstats_"
+	thompsonPrefix  = "thompson_router_"
 	servicePrefix   = "dynamo_kvindexer_"
 	ownPrefix       = "stator_"
 )
@@ -40,8 +43,11 @@ func hitRateBuckets() []float64 {
 	return b
 }
 
-// families holds every collector. The names are all here.
+// families holds every collector. The names are here and, of what belongs together, in
+// the file of its recorder.
 type families struct {
+	parts map[string]Part // whose a family is, by its name; the frontend's if it is not here
+
 	// Requests; the model label is lower-cased.
 	requests       *prometheus.CounterVec
 	started        *prometheus.CounterVec
@@ -171,6 +177,12 @@ type families struct {
 	engines *engineCollector
 	learner *learnCollector
 
+	// What Dynamo's components are seen to do.
+	work      workFamilies
+	processor processorFamilies
+	kve       kveFamilies
+	thompson  thompsonFamilies
+
 	// The index as a service.
 	serviceDuration  *prometheus.HistogramVec
 	serviceRequests  *prometheus.CounterVec
@@ -183,7 +195,7 @@ type families struct {
 // newFamilies registers all families. It panics if two share a name, which the
 // choice of prefix cannot bring about: see sanitizePrefix.
 func newFamilies(reg *prometheus.Registry, o Options) *families {
-	r := registrar{reg}
+	r := registrar{reg: reg, parts: make(map[string]Part), part: PartFrontend}
 	p := sanitizePrefix(o.Prefix) + "_"
 
 	durations := o.Buckets.RequestDuration.bounds(defaultRequestDuration)
@@ -204,6 +216,8 @@ func newFamilies(reg *prometheus.Registry, o Options) *families {
 	x := newIndexCollector()
 
 	f := &families{
+		parts: r.parts,
+
 		requests:       r.counters(p+"requests_total", "Requests finished, by how they ended.", "model", "endpoint", "request_type", "status", "error_type"),
 		started:        r.counters(p+"requests_started_total", "Requests begun, whether or not they have finished.", "model", "endpoint", "request_type"),
 		inflight:       r.gauges(p+"inflight_requests", "Requests between arrival and the end of their answer.", "model"),
@@ -320,7 +334,12 @@ func newFamilies(reg *prometheus.Registry, o Options) *families {
 		feedRecoveries: x.desc(ownPrefix+"feed_recoveries_total", "Attempts to recover what was missing, by how they ended.", append(feed, "outcome")...),
 		feedDropped:    x.desc(ownPrefix+"feed_dropped_batches_total", "Batches dropped because there was no room for them.", feed...),
 
-		engines: newEngineCollector(),
+		work:      newWorkFamilies(r, o.Namespace),
+		processor: newProcessorFamilies(r),
+		kve:       newKVEFamilies(r),
+		thompson:  newThompsonFamilies(r),
+
+		engines: newEngineCollector(r.of(PartWorker)),
 		learner: newLearnCollector(),
 
 		serviceDuration:  r.histograms(servicePrefix+"request_duration_seconds", "Time to answer a request to the index service.", prometheus.ExponentialBuckets(0.0001, 2, 20), nil, "endpoint"),
@@ -338,7 +357,7 @@ func newFamilies(reg *prometheus.Registry, o Options) *families {
 // takenPrefixes are those under which families that describe requests would take
 // the names of others.
 var takenPrefixes = []string{
-	"dynamo_component_router", "dynamo_frontend_worker_last", "dynamo_kvindexer",
+	"dynamo_component", "dynamo_component_router", "dynamo_component_thompson", "dynamo_frontend_worker_last", "dynamo_kvindexer",
 	"stator_queue", "stator_worker",
 }
 
@@ -359,11 +378,34 @@ func sanitizePrefix(prefix string) string {
 }
 
 // registrar makes collectors and registers them.
-type registrar struct{ reg *prometheus.Registry }
+type registrar struct {
+	reg   *prometheus.Registry
+	parts map[string]Part // gets the names of those that are not the frontend's
+	part  Part            // whose they are
+}
+
+// of returns a registrar of another part's families.
+func (r registrar) of(p Part) registrar {
+	r.part = p
+	return r
+}
+
+// add registers a family.
+func (r registrar) add(name string, c prometheus.Collector) {
+	r.own(name)
+	r.reg.MustRegister(c)
+}
+
+// own notes whose a family is.
+func (r registrar) own(name string) {
+	if r.part != PartFrontend {
+		r.parts[name] = r.part
+	}
+}
 
 func (r registrar) counter(name, help string) prometheus.Counter {
 	c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
-	r.reg.MustRegister(c)
+	r.add(name, c)
 	return c
 }
 
@@ -373,36 +415,36 @@ func (r registrar) counters(name, help string, labels ...string) *prometheus.Cou
 
 func (r registrar) counterVec(name, help string, constant prometheus.Labels, labels ...string) *prometheus.CounterVec {
 	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: constant}, labels)
-	r.reg.MustRegister(v)
+	r.add(name, v)
 	return v
 }
 
 func (r registrar) gauge(name, help string) prometheus.Gauge {
 	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
-	r.reg.MustRegister(g)
+	r.add(name, g)
 	return g
 }
 
 func (r registrar) gauges(name, help string, labels ...string) *prometheus.GaugeVec {
 	v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
-	r.reg.MustRegister(v)
+	r.add(name, v)
 	return v
 }
 
 func (r registrar) histogram(name, help string, upper []float64, constant prometheus.Labels) prometheus.Histogram {
 	h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: upper, ConstLabels: constant})
-	r.reg.MustRegister(h)
+	r.add(name, h)
 	return h
 }
 
 func (r registrar) histograms(name, help string, upper []float64, constant prometheus.Labels, labels ...string) *prometheus.HistogramVec {
 	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: upper, ConstLabels: constant}, labels)
-	r.reg.MustRegister(v)
+	r.add(name, v)
 	return v
 }
 
 func (r registrar) weighted(name, help string, upper []float64, constant prometheus.Labels, labels ...string) *histogramVec {
 	v := newHistogramVec(name, help, upper, constant, labels...)
-	r.reg.MustRegister(v)
+	r.add(name, v)
 	return v
 }

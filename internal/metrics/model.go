@@ -128,7 +128,8 @@ func (s *Set) DropModel(name string) {
 	for _, v := range s.fam.truths() {
 		v.DeletePartialMatch(verbatim)
 	}
-	for _, ws := range s.workers {
+	workers := *s.workers.Load()
+	for _, ws := range workers {
 		delete(ws.truths, name)
 	}
 
@@ -147,6 +148,10 @@ func (s *Set) DropModel(name string) {
 			v.DeletePartialMatch(verbatim)
 		}
 		s.fam.inferredOSLRatio.DeletePartialMatch(verbatim)
+		for _, ws := range workers {
+			ws.gate.open(func() { delete(ws.kve, name) })
+		}
+		s.fam.kve.drop(verbatim)
 		for _, v := range []*prometheus.GaugeVec{
 			s.fam.totalKVBlocks, s.fam.maxNumSeqs, s.fam.maxNumBatchedTokens, s.fam.contextLength,
 			s.fam.kvCacheBlockSize, s.fam.migrationLimit, s.fam.workers,

@@ -144,8 +144,12 @@ func (r *Router) Tokens(d time.Duration, n int) {
 	}
 }
 
-// Done records the number of tokens a placed request generated.
-func (r *Router) Done(outputTokens int) { r.output.Observe(float64(outputTokens)) }
+// Done records that the router was told of the end of a placed request, and the number
+// of tokens it generated.
+func (r *Router) Done(outputTokens int) {
+	r.output.Observe(float64(outputTokens))
+	r.set.fam.work.feedback.Inc()
+}
 
 // SetQueue states how many requests wait in the pool's queue, and their prompt
 // tokens. The gauges show the sum over all pools of the same worker type.

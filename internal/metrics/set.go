@@ -10,7 +10,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
 // Options configures a Set. The zero value is ready for use.
@@ -42,10 +41,13 @@ type Set struct {
 	// models is replaced, never changed, so that Model reads it without a lock.
 	models atomic.Pointer[map[string]*Model]
 
-	mu      sync.Mutex                // held to change models and what follows
+	// workers is like that as well.
+	workers  atomic.Pointer[map[uint64]*workerSeries]
+	thompson *Thompson
+
+	mu      sync.Mutex                // held to change models, workers and what follows
 	lowered map[string]*requestSeries // by lower-cased model
-	workers map[uint64]*workerSeries
-	pools   map[string]*poolSeries // by model
+	pools   map[string]*poolSeries    // by model
 }
 
 // New returns a Set whose registry also has the Go runtime's and the process's
@@ -68,20 +70,17 @@ func New(o Options) *Set {
 		reg:     reg,
 		fam:     newFamilies(reg, o),
 		lowered: make(map[string]*requestSeries),
-		workers: make(map[uint64]*workerSeries),
 		pools:   make(map[string]*poolSeries),
 	}
 	s.models.Store(&map[string]*Model{})
+	s.workers.Store(&map[uint64]*workerSeries{})
+	s.thompson = &Thompson{set: s, fam: &s.fam.thompson, pools: make(map[string]poolState)}
 	s.fam.buildInfo.WithLabelValues(o.Version, runtime.Version()).Set(1)
 	for i, name := range stageNames {
 		s.stages[i] = s.fam.stageDuration.WithLabelValues(name)
 	}
 	s.encode = s.fam.tokenizerLatency.WithLabelValues("tokenize")
-	s.handler = promhttp.HandlerFor(reg, promhttp.HandlerOpts{
-		Registry:           reg, // counts errors of the handler
-		ErrorHandling:      promhttp.ContinueOnError,
-		DisableCompression: true,
-	})
+	s.handler = s.HandlerOf(AllParts)
 	return s
 }
 

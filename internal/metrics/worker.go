@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"maps"
 	"math"
 	"strconv"
 	"time"
@@ -27,6 +28,11 @@ type workerSeries struct {
 	gate        gate
 	inhibitions prometheus.Counter
 	trips       prometheus.Counter
+	decisions   prometheus.Counter
+	work        Work
+	thompson    thompsonSeries
+
+	kve map[string]*kveSeries // by model, guarded by gate
 
 	// Guarded by Set.mu.
 	ranks  map[workerRank]*Worker
@@ -71,20 +77,29 @@ func (s *Set) worker(id uint64, key workerRank) *Worker {
 
 // workerSeriesLocked returns the series of a worker, new ones if it has none.
 func (s *Set) workerSeriesLocked(id uint64) *workerSeries {
-	ws := s.workers[id]
+	ws := s.liveWorker(id)
 	if ws == nil {
 		label := strconv.FormatUint(id, 10)
 		ws = &workerSeries{
 			id:          label,
 			inhibitions: s.fam.inhibitions.WithLabelValues(label),
 			trips:       s.fam.trips.WithLabelValues(label),
+			decisions:   s.fam.processor.decisions.WithLabelValues(label),
+			work:        s.fam.work.with(namespaceWorkers, componentBackend, endpointGenerate, label),
+			kve:         make(map[string]*kveSeries),
 			ranks:       make(map[workerRank]*Worker),
 			truths:      make(map[string]*Truth),
 		}
-		s.workers[id] = ws
+		ws.thompson.init(&ws.gate, &s.fam.thompson)
+		workers := maps.Clone(*s.workers.Load())
+		workers[id] = ws
+		s.workers.Store(&workers)
 	}
 	return ws
 }
+
+// liveWorker returns the series of a worker that has not left, nil for others.
+func (s *Set) liveWorker(id uint64) *workerSeries { return (*s.workers.Load())[id] }
 
 // DropWorker removes all series of a worker that has left, in all its ranks and
 // roles, and for all models. A later call of Worker or Truth with the same id
@@ -92,13 +107,15 @@ func (s *Set) workerSeriesLocked(id uint64) *workerSeries {
 func (s *Set) DropWorker(id uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	ws := s.workers[id]
+	ws := s.liveWorker(id)
 	if ws == nil {
 		return
 	}
-	delete(s.workers, id)
+	workers := maps.Clone(*s.workers.Load())
+	delete(workers, id)
+	s.workers.Store(&workers)
 	ws.gate.close(func() {
-		match := prometheus.Labels{"worker_id": ws.id}
+		match := prometheus.Labels{labelWorker: ws.id}
 		for _, v := range []*prometheus.GaugeVec{
 			s.fam.activeDecodeBlocks, s.fam.activePrefillTokens,
 			s.fam.lastTTFT, s.fam.lastInputTokens, s.fam.lastITL,
@@ -111,6 +128,10 @@ func (s *Set) DropWorker(id uint64) {
 		}
 		s.fam.inhibitions.DeleteLabelValues(ws.id)
 		s.fam.trips.DeleteLabelValues(ws.id)
+		s.fam.processor.decisions.DeleteLabelValues(ws.id)
+		s.fam.work.drop(match)
+		s.fam.kve.drop(match)
+		s.fam.thompson.drop(match)
 	})
 }
 

@@ -80,6 +80,7 @@ func TestDropWorker(t *testing.T) {
 
 func TestDropWorkerConcurrently(t *testing.T) {
 	s := New(Options{})
+	m := s.Model("m")
 	var wg sync.WaitGroup
 	for rank := range uint32(4) {
 		wg.Go(func() {
@@ -91,6 +92,13 @@ func TestDropWorkerConcurrently(t *testing.T) {
 				s.Truth("m", 1).Record(VerdictAgreed, 1, 1)
 				w.Last(1, 1, 1)
 				w.Inhibited()
+				g := m.Generate(at(0), PrefixHinted)
+				g.Sent(at(1), 1, rank)
+				g.Usage(10, 5)
+				g.End(at(2), true, 10, 1)
+				s.Thompson().Decision(1, 1, 10, 0, Stayed)
+				s.Thompson().Feedback(1, 1, 1)
+				s.Thompson().Beta(1, 1, 1)
 			}
 		})
 	}
@@ -100,7 +108,7 @@ func TestDropWorkerConcurrently(t *testing.T) {
 	wg.Wait()
 	s.DropWorker(1)
 	for series := range samples(t, s) {
-		if strings.Contains(series, "worker_id") {
+		if strings.Contains(series, `worker_id="1"`) {
 			t.Errorf("series left: %s", series)
 		}
 	}

@@ -14,8 +14,11 @@ type ChunkInfo struct {
 	TokenIDs int
 	// Finished is the number of choices with a finish reason.
 	Finished int
-	// Usage is nil when the object has none.
+	// Usage is nil when the object has none. Dynamo's workers call it completion_usage,
+	// which goes before the usual member where both tell of a prompt.
 	Usage *Usage
+	// Tiers says where the engine found what it had of the prompt; nil if it does not.
+	Tiers *TierBlocks
 	// Error is the error member, nil when absent or null.
 	Error Value
 	// ID is the id member, without its quotes.
@@ -38,9 +41,12 @@ type Usage struct {
 	HasCached          bool // the engine said how many prompt tokens were cached
 }
 
+// TierBlocks is how many blocks of a prompt were found in each tier of an engine's cache.
+type TierBlocks struct{ Device, Host, Disk uint64 }
+
 // ParseChunk reads a response object. It decodes nothing but the members that
-// ChunkInfo holds, and allocates only where there is a usage or an error. The
-// slices in info alias data.
+// ChunkInfo holds, and allocates only where there is a usage, an error or a
+// breakdown of cached blocks. The slices in info alias data.
 func ParseChunk(data []byte, info *ChunkInfo) error {
 	*info = ChunkInfo{NoChoices: true, TokenIDs: -1}
 	p := parser{b: data}
@@ -53,12 +59,16 @@ func ParseChunk(data []byte, info *ChunkInfo) error {
 		cached uint64
 		told   bool
 	}
+	var usage *Usage // the usual member
 	for first := true; ; first = false {
 		key, keyEnd, err := p.member(first)
 		if err != nil {
 			return err
 		}
 		if keyEnd == 0 {
+			if info.Usage == nil || info.Usage.Prompt == 0 && usage != nil {
+				info.Usage = usage
+			}
 			if u := info.Usage; u != nil && !u.HasCached && timings.told {
 				u.Cached, u.HasCached = timings.cached, true
 			}
@@ -69,12 +79,11 @@ func ParseChunk(data []byte, info *ChunkInfo) error {
 		case `"choices"`:
 			err = info.choices(&p)
 		case `"usage"`:
-			if p.peek() == '{' {
-				info.Usage = &Usage{}
-				err = info.Usage.parse(&p)
-			} else {
-				err = p.skip()
-			}
+			usage, err = p.usage()
+		case `"completion_usage"`:
+			info.Usage, err = p.usage()
+		case `"nvext"`:
+			info.Tiers, err = p.tiers()
 		case `"timings"`:
 			timings.cached, timings.told, err = p.uintMember(`"cache_n"`)
 		case `"error"`:
@@ -221,6 +230,63 @@ func (info *ChunkInfo) tokenIDs(p *parser) error {
 			return err
 		}
 		info.TokenIDs++
+	}
+}
+
+// usage moves over the value at the cursor and returns it if it is an object.
+func (p *parser) usage() (*Usage, error) {
+	if p.peek() != '{' {
+		return nil, p.skip()
+	}
+	u := &Usage{}
+	return u, u.parse(p)
+}
+
+// tiers moves over the nvext at the cursor and returns its breakdown of cached blocks,
+// nil if it has none.
+func (p *parser) tiers() (found *TierBlocks, err error) {
+	if p.peek() != '{' {
+		return nil, p.skip()
+	}
+	p.i++
+	for first := true; ; first = false {
+		key, keyEnd, err := p.member(first)
+		if err != nil || keyEnd == 0 {
+			return found, err
+		}
+		if string(p.b[key:keyEnd]) == `"cache_hit_breakdown"` && p.peek() == '{' {
+			found = &TierBlocks{}
+			err = found.parse(p)
+		} else {
+			err = p.skip()
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// parse reads the breakdown at the cursor. A member that is no number of blocks is 0.
+func (t *TierBlocks) parse(p *parser) error {
+	p.i++
+	for first := true; ; first = false {
+		key, keyEnd, err := p.member(first)
+		if err != nil || keyEnd == 0 {
+			return err
+		}
+		switch string(p.b[key:keyEnd]) {
+		case `"device_blocks"`:
+			t.Device, _, err = p.uint()
+		case `"host_blocks"`:
+			t.Host, _, err = p.uint()
+		case `"disk_blocks"`:
+			t.Disk, _, err = p.uint()
+		default:
+			err = p.skip()
+		}
+		if err != nil {
+			return err
+		}
 	}
 }
 

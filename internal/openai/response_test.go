@@ -72,6 +72,22 @@ func TestParseChunk(t *testing.T) {
 		{"TensorRT-LLM last", `{"id":"chatcmpl-1","choices":[{"index":0,"delta":{"content":"!","reasoning_content":null,"tool_calls":[ ]},"logprobs":null,"finish_reason":"stop","stop_reason":null}],"usage":null}`,
 			ChunkInfo{Deltas: 1, TokenIDs: -1, Finished: 1, ID: Value(id)}},
 
+		{"Dynamo worker's usage", `{"id":"chatcmpl-1","choices":[],"completion_usage":{"prompt_tokens":17,"completion_tokens":10,"prompt_tokens_details":{"cached_tokens":16}}}`,
+			ChunkInfo{NoChoices: true, TokenIDs: -1, ID: Value(id), Usage: &Usage{Prompt: 17, Completion: 10, Cached: 16, HasCached: true}}},
+		{"both usages", `{"completion_usage":{"prompt_tokens":17},"usage":{"prompt_tokens":9}}`,
+			ChunkInfo{NoChoices: true, TokenIDs: -1, Usage: &Usage{Prompt: 17}}},
+		{"both usages, the other way round", `{"usage":{"prompt_tokens":9},"completion_usage":{"prompt_tokens":17}}`,
+			ChunkInfo{NoChoices: true, TokenIDs: -1, Usage: &Usage{Prompt: 17}}},
+		{"both usages, one of no prompt", `{"usage":{"prompt_tokens":9},"completion_usage":{"prompt_tokens":0}}`,
+			ChunkInfo{NoChoices: true, TokenIDs: -1, Usage: &Usage{Prompt: 9}}},
+		{"one usage null", `{"usage":{"prompt_tokens":9},"completion_usage":null}`,
+			ChunkInfo{NoChoices: true, TokenIDs: -1, Usage: &Usage{Prompt: 9}}},
+		{"breakdown of cached blocks", `{"usage":{"prompt_tokens":9},"nvext":{"worker_id":{},"cache_hit_breakdown":{"device_blocks":5,"host_blocks":2,"disk_blocks":1,"x":[]}}}`,
+			ChunkInfo{NoChoices: true, TokenIDs: -1, Usage: &Usage{Prompt: 9}, Tiers: &TierBlocks{5, 2, 1}}},
+		{"breakdown of odd types", `{"nvext":{"cache_hit_breakdown":{"device_blocks":-1,"host_blocks":"2","disk_blocks":null}}}`,
+			ChunkInfo{NoChoices: true, TokenIDs: -1, Tiers: &TierBlocks{}}},
+		{"no breakdown", `{"nvext":{"cache_hit_breakdown":null,"device_blocks":1}}`, ChunkInfo{NoChoices: true, TokenIDs: -1}},
+
 		{"two choices", `{"id":"chatcmpl-1","choices":[{"index":0,"delta":{"content":"a"},"finish_reason":null,"token_ids":[1]},{"index":1,"delta":{"content":"b"},"finish_reason":"length","token_ids":[2,3]},{"index":2,"delta":{},"finish_reason":"stop"}]}`,
 			ChunkInfo{Deltas: 2, TokenIDs: 3, Finished: 2, ID: Value(id)}},
 		{"unary chat", `{"id":"chatcmpl-1","object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"Hi","tool_calls":[]},"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3},"nvext":{"worker_id":{}}}` + "\n",
@@ -104,7 +120,7 @@ func TestParseChunk(t *testing.T) {
 				t.Fatal("the test's input is not JSON")
 			}
 			// What is left from the chunk before must go.
-			info := ChunkInfo{NoChoices: true, Deltas: 9, TokenIDs: 9, Finished: 9, Usage: &Usage{}, Error: Value("1"), ID: Value("1")}
+			info := ChunkInfo{NoChoices: true, Deltas: 9, TokenIDs: 9, Finished: 9, Usage: &Usage{}, Tiers: &TierBlocks{}, Error: Value("1"), ID: Value("1")}
 			if err := ParseChunk([]byte(tc.in), &info); err != nil {
 				t.Fatal(err)
 			}
@@ -116,7 +132,7 @@ func TestParseChunk(t *testing.T) {
 }
 
 func TestParseChunkRefuses(t *testing.T) {
-	const good = `{"id":"a","choices":[{"index":0,"delta":{"content":"x"},"finish_reason":"stop","token_ids":[1,2]}],"usage":{"prompt_tokens":1,"prompt_tokens_details":{"cached_tokens":1}},"error":null,"nvext":{}}`
+	const good = `{"id":"a","choices":[{"index":0,"delta":{"content":"x"},"finish_reason":"stop","token_ids":[1,2]}],"usage":{"prompt_tokens":1,"prompt_tokens_details":{"cached_tokens":1}},"error":null,"completion_usage":{"prompt_tokens":1},"nvext":{"cache_hit_breakdown":{"host_blocks":1},"x":1}}`
 	var info ChunkInfo
 	if err := ParseChunk([]byte(good), &info); err != nil {
 		t.Fatal(err)
@@ -257,6 +273,7 @@ func FuzzParseChunk(f *testing.F) {
 		benchChunk,
 		`{"id":"a","choices":[{"text":"x","finish_reason":"stop","token_ids":[1,2]},{"delta":{"tool_calls":[{}]}}],"usage":{"prompt_tokens":1,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":3}}}`,
 		`{"error":{"message":"x"},"nvext":{"a":[]}}`,
+		`{"completion_usage":{"prompt_tokens":1},"nvext":{"cache_hit_breakdown":{"device_blocks":1,"host_blocks":{}}}}`,
 		`{"choices":[{"message":{"reasoning":"a","refusal":null}}]}`,
 		`{"choices":[{"delta":{"content":"\"finish_reason\":\"stop\""}}]}`,
 	} {
@@ -275,7 +292,7 @@ func FuzzParseChunk(f *testing.F) {
 		if !ok || !plain(in) {
 			return
 		}
-		got.Usage, got.ID = nil, nil
+		got.Usage, got.Tiers, got.ID = nil, nil, nil
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Fatalf("(-model +got):\n%s", diff)
 		}

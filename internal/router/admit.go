@@ -114,6 +114,9 @@ func (r *Router) retainLocked(w *worker, stays map[*slot]bool) (empty []*pool) {
 		if p.empty() {
 			empty = append(empty, p)
 			delete(r.pools, key)
+			if p.bandit != nil {
+				r.learned.put(p)
+			}
 		}
 	}
 	return empty

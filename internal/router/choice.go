@@ -11,6 +11,7 @@ import (
 	"github.com/stator-ai/stator/internal/kvindex"
 	"github.com/stator-ai/stator/internal/metrics"
 	"github.com/stator-ai/stator/internal/sched"
+	"github.com/stator-ai/stator/internal/thompson"
 	"github.com/stator-ai/stator/nvext"
 )
 
@@ -50,6 +51,10 @@ type choice struct {
 	hashing, matching time.Duration
 	own               []kv.Block // for hashes that nobody had
 	chance            rand.PCG
+
+	draws    *thompson.RandDraws // made of dec.Rand
+	bandit   decided             // of the policy, where one chose
+	verdicts verdicts
 }
 
 // passed is a rank that could not be chosen.
@@ -61,6 +66,7 @@ type passed struct {
 var choices = sync.Pool{New: func() any {
 	c := new(choice)
 	c.dec.Rand = rand.New(&c.chance)
+	c.draws = thompson.NewDraws(c.dec.Rand)
 	return c
 }}
 
@@ -71,6 +77,8 @@ func newChoice(p *pool, now time.Time, q *Request, d decision) *choice {
 	c.text, c.best, c.class, c.waited, c.gathered = false, 0, 0, 0, false
 	c.prompt, c.blocks, c.told, c.sent = nil, 0, c.told[:0], c.sent[:0]
 	c.hashing, c.matching, c.prefill = 0, 0, 0
+	c.bandit = decided{}
+	c.verdicts = verdicts{reference: c.verdicts.reference[:0], safe: c.verdicts.safe[:0]}
 	return c
 }
 
@@ -159,8 +167,9 @@ func (p *pool) expire(now time.Time) {
 	}
 }
 
-// score fills in the decision and has the selector of mode kv choose.
-func (c *choice) score() int {
+// price fills in the decision and returns whom the selector of mode kv, or the cost, would
+// choose.
+func (c *choice) price() int {
 	d := &c.dec
 	d.PromptTokens, d.BlockSize, d.ExpectedOutput, d.Tied = c.tokens(), c.pool.blockSize(), c.q.ExpectedOutput, 0
 	c.chance.Seed(c.pool.router.cfg.Seed, c.d.ordinal)
@@ -222,7 +231,10 @@ func (c *choice) choose() error {
 	}
 	c.turn = *turn
 	if mode == KV {
-		c.chosen = c.score()
+		c.chosen = c.price()
+		if b := p.bandit; b != nil && b.decides(q) {
+			c.chosen = b.choose(c, c.chosen)
+		}
 	} else {
 		c.chance.Seed(p.router.cfg.Seed, c.d.ordinal)
 		c.chosen = pick(mode, *turn, c.dec.Rand, c.dec.Candidates)
@@ -243,6 +255,7 @@ func (c *choice) book() {
 		pl = new(Placement)
 	}
 	*pl = Placement{model: q.Model, pool: p, router: p.router, slot: s, promptTokens: max(q.PromptTokens, 0), expected: q.ExpectedOutput, ordinal: c.d.ordinal, memory: memory{at: -1}}
+	pl.bandit = c.bandit
 	pl.leg = Leg{Phase: nvext.Aggregated, Target: s.target, Engine: s.worker.adapter(), Ranked: s.model.Ranks > 1}
 	c.placement = pl
 	kvMode := p.router.cfg.Mode == KV
@@ -351,6 +364,8 @@ func (c *choice) reason() nvext.Reason {
 		return nvext.ReasonOnly
 	case mode == KV && c.pool.router.cfg.Selector != nil:
 		return nvext.ReasonSelector
+	case mode == KV && c.verdicts.sampled:
+		return nvext.ReasonThompson
 	case mode == KV:
 		return nvext.ReasonCost
 	case mode == Random:

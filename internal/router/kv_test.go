@@ -24,6 +24,12 @@ func crew(t testing.TB, cfg Config, specs ...Spec) (*Router, *Model) {
 	}
 	r := New(cfg)
 	t.Cleanup(r.Close)
+	return crewOf(t, r, specs...)
+}
+
+// crewOf adds the workers to a router.
+func crewOf(t testing.TB, r *Router, specs ...Spec) (*Router, *Model) {
+	t.Helper()
 	for i, s := range specs {
 		if s.ID == 0 {
 			s.ID = kv.WorkerID(i + 1)

@@ -210,7 +210,14 @@ func TestCloseEndsLeases(t *testing.T) {
 }
 
 func TestLeasesConcurrently(t *testing.T) {
-	r, m := crew(t, Config{Queue: queueOf(2000)}, Spec{}, Spec{})
+	t.Run("cost", func(t *testing.T) { leasesConcurrently(t, Config{Queue: queueOf(2000)}) })
+	t.Run("thompson", func(t *testing.T) {
+		leasesConcurrently(t, Config{Queue: queueOf(2000), Mode: KV, Bandit: safePolicy(nil)})
+	})
+}
+
+func leasesConcurrently(t *testing.T, cfg Config) {
+	r, m := crew(t, cfg, Spec{}, Spec{})
 	var wg sync.WaitGroup
 	for g := range 8 {
 		wg.Go(func() {

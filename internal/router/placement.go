@@ -49,6 +49,8 @@ type Placement struct {
 	perhaps      []kv.Block // of which the rank may hold more than it has told
 	ahead        int        // tokens that the rank had to compute for it and before it
 	prefill      *prefill   // nil if the first token is seen
+	bandit       decided    // of the policy that chose, if one did
+	seen         seen       // of its tokens, guarded by the pool's mutex
 	released     atomic.Bool
 }
 
@@ -78,6 +80,10 @@ func (p *Placement) FirstToken() {
 	p.pool.mu.Lock()
 	p.slot.learnSpeed(p.ahead, p.grown.Sub(p.placed))
 	p.pool.ledger.Prefilled(&p.booking)
+	if b := p.pool.bandit; b != nil {
+		p.seen = seen{first: p.grown, last: p.grown, tokens: 1}
+		b.firstToken(p.grown, p.bandit, p.grown.Sub(p.placed))
+	}
 	granted := p.pool.drain(p.grown)
 	p.pool.mu.Unlock()
 	p.pool.tell(p.grown, granted)
@@ -126,6 +132,7 @@ func (p *Placement) Output(n int) {
 	var granted []*waiter
 	p.pool.mu.Lock()
 	p.pool.ledger.Grow(&p.booking, grown, decay)
+	p.seen.last, p.seen.tokens = now, output
 	if decay >= 0 { // there may be fewer by now
 		granted = p.pool.drain(now)
 	}
@@ -191,10 +198,36 @@ func (p *Placement) Done(o Outcome) {
 		p.prefill.booking = nil
 	}
 	p.pool.ledger.Free(&p.booking)
+	if b := p.pool.bandit; b != nil {
+		b.done(now, p.bandit, p.ended(now, o))
+	}
 	granted := p.pool.drain(now)
 	p.pool.mu.Unlock()
 	p.pool.tell(now, granted)
 	p.pool.metrics.Done(int(p.outputTokens.Load()))
+}
+
+// seen is when tokens came: the first, and the one that filled a block last, which was the
+// tokens-th.
+type seen struct {
+	first, last time.Time
+	tokens      int
+}
+
+// ended is what became of the request. The time between tokens goes up to the last block
+// that was filled, since what comes after may have waited for the client. The caller holds
+// the pool's lock.
+func (p *Placement) ended(now time.Time, o Outcome) ended {
+	n := int(p.outputTokens.Load())
+	out := ended{took: now.Sub(p.placed), tokens: n, outcome: outcomeOf(o)}
+	switch s := p.seen; {
+	case s.first.IsZero():
+	case s.tokens > 1 && s.last.After(s.first):
+		out.itl = s.last.Sub(s.first) / time.Duration(s.tokens-1)
+	case n > 1:
+		out.itl = now.Sub(s.first) / time.Duration(n-1)
+	}
+	return out
 }
 
 // Latency records what the request's timing says about its worker. What is not

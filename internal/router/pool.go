@@ -46,6 +46,8 @@ type pool struct {
 	pins   uint64          // the same for requests that name their worker
 	line   *line           // where requests wait; nil if they do not
 	shown  map[string]bool // adapters whose series are there
+	bandit *bandit         // the policy that learns; nil if none does
+	closed bool            // nobody is in it any more
 }
 
 // slot is one rank in a pool. What changes in it is guarded by the pool's mutex; a
@@ -95,6 +97,9 @@ func newPool(r *Router, key poolKey) *pool {
 	if r.cfg.Queue != nil {
 		p.line = newLine(p, r.cfg.Queue)
 	}
+	if r.cfg.Bandit != nil && r.cfg.Mode == KV && r.cfg.Selector == nil {
+		p.bandit = r.newBandit(key)
+	}
 	return p
 }
 
@@ -115,6 +120,12 @@ func (p *pool) sample(x *kvindex.Index) metrics.IndexSample {
 // close ends the pool's series. What is booked ends by itself.
 func (p *pool) close() {
 	p.metrics.Close()
+	if p.bandit != nil {
+		p.mu.Lock()
+		p.closed = true
+		p.bandit.metrics.Gauges(p.key.String(), 0, 0)
+		p.mu.Unlock()
+	}
 	for _, stop := range p.unwatch {
 		stop()
 	}
@@ -255,7 +266,7 @@ func (p *pool) standing(now time.Time, q *Request) (out nvext.Pool, waits bool) 
 		}
 		out.Inflight = c.leastRequests()
 		if p.router.cfg.Mode == KV {
-			c.score()
+			c.price()
 			out.CostTokens = nvext.Float(c.leastScore() * float64(p.blockSize()))
 		}
 		if p.line != nil {
@@ -354,6 +365,9 @@ func (p *pool) retain(w *worker, stays map[*slot]bool) {
 		p.ledger.Leave(s.seat)
 		p.told.RemoveRank(s.source())
 		p.sent.RemoveRank(s.source())
+		if p.bandit != nil {
+			p.bandit.forget(s.source())
+		}
 		return true
 	})
 	if len(stays) == 0 && p.told != nil { // nor has it other ranks that it may have told of

@@ -34,6 +34,7 @@ type record struct {
 	promptTokens int
 	blockSize    int
 	tied         int
+	policy       verdicts          // of the policy that learns; empty without one
 	cands        []sched.Candidate // those that could be chosen
 	others       []passed
 	chosen       int
@@ -72,6 +73,9 @@ func (c *choice) record() record {
 		rec.foretold, rec.predicted = c.placement.guess.made, c.placement.guess.tokens
 		if cfg.Selector != nil {
 			rec.selector = cmp.Or(cfg.SelectorName, "custom")
+		}
+		if c.bandit.id != 0 {
+			rec.policy = c.verdicts
 		}
 	}
 	if cfg.Mode == RoundRobin {
@@ -145,6 +149,9 @@ func (rec *record) routing(limit int) *nvext.Routing {
 		} else {
 			out.Cost = describeCost(&rec.cost)
 		}
+		if !rec.policy.empty() {
+			out.Policy = policyThompson
+		}
 	}
 	order := make([]int, len(rec.cands))
 	for i := range order {
@@ -165,6 +172,7 @@ func (rec *record) routing(limit int) *nvext.Routing {
 		if odds != nil {
 			c.Propensity = new(nvext.Float(odds[i]))
 		}
+		rec.policy.explain(&c, i)
 		return c
 	}
 	out.Chosen = describe(rec.chosen)
@@ -193,7 +201,7 @@ func compareScores(a, b float64) int {
 
 // propensities returns how likely each candidate was, nil where chance had no part.
 func (rec *record) propensities() []float64 {
-	if rec.mode != KV || rec.selector != "" {
+	if rec.mode != KV || rec.selector != "" || !rec.policy.empty() {
 		return nil
 	}
 	return rec.cost.Propensities(nil, rec.cands)

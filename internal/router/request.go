@@ -37,6 +37,10 @@ type Request struct {
 	// Expected is all that is expected of the request, for policies and explanations; nil
 	// if nothing is. It is kept, and must not change any more.
 	Expected *nvext.Expected
+	// Prefix names the conversation that the request belongs to, and TotalRequests is how
+	// many requests its client says that has, 0 if it does not say.
+	Prefix        string
+	TotalRequests uint64
 	// Jump is the head start in the queue, in seconds; Tier goes before all lower ones
 	// of the same tenant; Class names a policy class or family; Tenant is whose the
 	// request is.
@@ -57,6 +61,9 @@ type Request struct {
 	Allowed []uint64
 	// Exclude lists the workers that failed this request already.
 	Exclude []kv.WorkerID
+	// Remote says that somebody else runs the request, and tells how it went only if they
+	// like. [Router.Reserve] sets it.
+	Remote bool
 	// QueryOnly asks where the request would run; nothing is booked.
 	QueryOnly bool
 	// Explain asks for Placement.Routing, with at most nvext.MaxCandidates

@@ -89,7 +89,7 @@ func Rerun(rec *nvext.Routing) (nvext.Candidate, error) {
 	if mode != KV {
 		return eligible[pick(mode, rec.Turn, rng, cands)], nil
 	}
-	if rec.Cost == nil {
+	if rec.Cost == nil || rec.Policy == policyThompson {
 		return none, fmt.Errorf("cost: expected its parameters, since policy %q cannot be run again: %w", rec.Policy, ErrIncomplete)
 	}
 	if rec.PromptTokens < 1 || rec.BlockSize < 1 {

@@ -49,10 +49,11 @@ func (r *ring) add(c *choice) uint64 {
 		r.narrow(max(16, maxKept/n))
 	}
 	e := &r.entries[r.added%uint64(len(r.entries))]
-	cands, others, pools := e.cands, e.others, e.pools
+	cands, others, pools, policy := e.cands, e.others, e.pools, e.policy
 	e.number, e.record = r.added, rec
 	e.cands = append(cands[:0], rec.cands...)
 	e.others = append(others[:0], rec.others...)
+	e.policy = policy.copy(rec.policy)
 	e.pools = append(pools[:0], rec.pools...)
 	if len(rec.pools) == 0 {
 		e.pools = nil
@@ -119,6 +120,7 @@ func (r *ring) latest(most int, keep func(model, request string, worker uint64) 
 		out[i] = found[i].record
 		out[i].cands = slices.Clone(out[i].cands)
 		out[i].others = slices.Clone(out[i].others)
+		out[i].policy = verdicts{}.copy(out[i].policy)
 		out[i].pools = slices.Clone(out[i].pools)
 	}
 	return out

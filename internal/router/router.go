@@ -47,6 +47,9 @@ type Config struct {
 	// router.
 	Selector     sched.Selector
 	SelectorName string
+	// Bandit, if not nil, has a policy that learns choose in mode kv. It must be one that
+	// the policies take.
+	Bandit *BanditConfig
 	// Decisions is how many of the latest decisions are kept for Decisions.
 	Decisions int
 	// Lease is how long a booking of Reserve lives without a sign of life; 0 means
@@ -84,6 +87,7 @@ type Router struct {
 	leases    leases
 	began     time.Time
 	follower  Follower // of what engines say about their caches; may be nil
+	learned   banditStates
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -113,7 +117,7 @@ func New(cfg Config) *Router {
 	cfg.KV = cfg.KV.withDefaults()
 	cfg.Lease = cmp.Or(cfg.Lease, 5*time.Minute)
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Router{
+	r := &Router{
 		cfg:     cfg,
 		models:  make(map[string]*Model),
 		pools:   make(map[poolKey]*pool),
@@ -123,6 +127,10 @@ func New(cfg Config) *Router {
 		ctx:     ctx,
 		cancel:  cancel,
 	}
+	if cfg.Bandit != nil && cfg.Mode == KV && !cfg.Virtual {
+		r.wg.Go(r.tickBandits)
+	}
+	return r
 }
 
 // Mode returns the configured mode.

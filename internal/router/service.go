@@ -59,7 +59,9 @@ func (r *Router) Reserve(ctx context.Context, q *Request, length time.Duration) 
 	if !l.enter(key, mine) {
 		return nil, ErrDuplicate
 	}
-	pl, err := r.Place(ctx, q)
+	remote := *q
+	remote.Remote = true
+	pl, err := r.Place(ctx, &remote)
 	l.mu.Lock()
 	released := l.byID[key] != mine
 	switch {

@@ -1,0 +1,56 @@
+package router
+
+import (
+	"slices"
+
+	"github.com/stator-ai/stator/internal/thompson"
+	"github.com/stator-ai/stator/nvext"
+)
+
+// policyThompson is what explanations call the policies that learn.
+const policyThompson = "thompson"
+
+// empty reports whether no policy has seen the candidates.
+func (v *verdicts) empty() bool { return len(v.reference) == 0 && len(v.safe) == 0 }
+
+// copy returns a copy of from, in v's memory.
+func (v verdicts) copy(from verdicts) verdicts {
+	v.reference = append(v.reference[:0], from.reference...)
+	v.safe = append(v.safe[:0], from.safe...)
+	v.sampled = from.sampled
+	return v
+}
+
+// explain says what the policy made of a candidate.
+func (v *verdicts) explain(c *nvext.Candidate, i int) {
+	switch {
+	case i < len(v.safe):
+		s := &v.safe[i]
+		c.Propensity = new(nvext.Float(s.P))
+		c.PolicyScore = new(nvext.Float(s.Score))
+		if s.Admissible {
+			c.PolicyTerms = terms("prior", s.Prior, "residual", s.Residual, "offset", s.Offset)
+		}
+	case i < len(v.reference):
+		r := &v.reference[i]
+		c.Propensity = new(nvext.Float(r.P))
+		c.PolicyScore = new(nvext.Float(r.Score))
+		c.PolicyTerms = referenceTerms(r)
+	}
+}
+
+// referenceTerms are the parts of a score, each with the factor for load in it.
+func referenceTerms(r *thompson.Choice) []nvext.Term {
+	return slices.DeleteFunc(
+		terms("mean", r.Load*r.Mean, "noise", r.Load*r.Noise, "beta", r.Load*r.Beta, "affinity", r.Load*r.Affinity, "switch", -r.Load*r.Switch),
+		func(t nvext.Term) bool { return t.Value == 0 })
+}
+
+// terms makes terms of names and values.
+func terms(pairs ...any) []nvext.Term {
+	out := make([]nvext.Term, 0, len(pairs)/2)
+	for i := 0; i < len(pairs); i += 2 {
+		out = append(out, nvext.Term{Name: pairs[i].(string), Value: nvext.Float(pairs[i+1].(float64))})
+	}
+	return out
+}
