@@ -23,7 +23,7 @@ var layers = [][]string{
 	{"bench", "examples/agent", "hints/sdktest", "internal/llamatest", "internal/vllmtest"},
 	{"cmd/stator", "internal/ucd/gen", "internal/tokenize/normal/gen", "internal/tokenize/qwen3/gen"},
 	{"."},
-	{"internal/collect", "internal/doctor", "internal/frontend", "internal/hintproxy", "internal/indexserver", "internal/replay"},
+	{"internal/collect", "internal/doctor", "internal/frontend", "internal/hintproxy", "internal/indexserver", "internal/policyeval", "internal/replay"},
 	{"internal/router", "internal/kvlink", "internal/engine/detect"},
 	{"internal/kvfeed", "internal/engine/vllm", "internal/engine/sglang", "internal/engine/trtllm", "internal/engine/llamacpp"},
 	{"internal/engine/eventsocket", "internal/engine/openaihttp", "internal/engine/enginetest", "internal/kvindex", "internal/sched", "internal/thompson", "internal/simserver", "internal/trace/tracetest"},

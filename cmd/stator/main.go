@@ -57,7 +57,7 @@ and decides which engine runs which request.`,
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
 		return &usageError{err: err, hint: true}
 	})
-	root.AddCommand(serveCommand(), simCommand(), indexCommand(), configCommand(), traceCommand(), trieCommand(), tokenizeCommand(), doctorCommand(), metricsCommand(), hintsCommand(), versionCommand(), manCommand())
+	root.AddCommand(serveCommand(), simCommand(), indexCommand(), configCommand(), traceCommand(), trieCommand(), tokenizeCommand(), doctorCommand(), metricsCommand(), policyCommand(), hintsCommand(), versionCommand(), manCommand())
 	return root
 }
 
