@@ -2,6 +2,7 @@ package stator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -71,11 +72,23 @@ func (f *testFleet) healed() {
 	for _, e := range f.engines {
 		doc := fmt.Sprint("afterwards on ", e.id)
 		for _, warm := range []bool{false, true} {
-			got := f.chat(doc, "?", func(q map[string]any) {
-				if !warm {
-					pinned(e)(q)
-				}
-			})
+			ask := func() *heard {
+				return f.chat(doc, "?", func(q map[string]any) {
+					if !warm {
+						pinned(e)(q)
+					}
+				})
+			}
+			got := ask()
+			if !warm && got.status == http.StatusServiceUnavailable {
+				// A probe that began before it was healed may have come back since.
+				await(f.t, fmt.Sprintf("worker %d", e.id), func() error {
+					if got = ask(); got.status == http.StatusServiceUnavailable {
+						return errors.New("is not reachable")
+					}
+					return nil
+				})
+			}
 			if !got.whole() || got.routing == nil || got.routing.Chosen.WorkerID != e.id || (got.cached() >= 16) != warm {
 				f.t.Errorf("afterwards, on worker %d, warm %t: %v", e.id, warm, got)
 			} else if n := *got.routing.PredictedCachedTokens; f.status(e.id).Info.Slots == 0 && n != got.cached() {
