@@ -106,17 +106,6 @@ func (t *Thompson) Gauges(pool string, pending, prefixes int) {
 	t.fam.prefixes.Set(float64(t.sum.prefixes))
 }
 
-// Forget removes the series of a worker that the policy has forgotten. They begin anew
-// with the next record. [Set.DropWorker] removes them as well.
-func (t *Thompson) Forget(worker uint64) {
-	if ws := t.set.liveWorker(worker); ws != nil {
-		ws.gate.open(func() {
-			t.fam.drop(prometheus.Labels{labelWorker: ws.id})
-			ws.thompson.reset()
-		})
-	}
-}
-
 // thompsonFamilies are the families of the bandit policies.
 type thompsonFamilies struct {
 	decisions         *prometheus.CounterVec
@@ -181,15 +170,6 @@ func (s *thompsonSeries) init(g *gate, f *thompsonFamilies) {
 	s.alpha.init(g, f.alpha.WithLabelValues)
 	s.beta.init(g, f.beta.WithLabelValues)
 	s.latency.init(g, f.latency.WithLabelValues)
-}
-
-// reset has all series be made anew. The caller has the gate.
-func (s *thompsonSeries) reset() {
-	s.decisions.cell.Store(nil)
-	s.latency.cell.Store(nil)
-	for _, g := range []*lazy[prometheus.Gauge]{&s.overlap, &s.reward, &s.alpha, &s.beta} {
-		g.cell.Store(nil)
-	}
 }
 
 // lazy is a child of a family that is made at first use.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/stator-ai/stator/internal/kv"
+	"github.com/stator-ai/stator/internal/router"
 	"github.com/stator-ai/stator/internal/sched"
 	"github.com/stator-ai/stator/internal/thompson"
 	"github.com/stator-ai/stator/internal/trace"
@@ -218,7 +218,7 @@ func recall(rec *nvext.Routing) (decision, bool) {
 	})
 	d.cands = make([]sched.Candidate, len(eligible))
 	for i, c := range eligible {
-		d.cands[i] = recallCandidate(c)
+		d.cands[i] = router.RecallCandidate(c)
 		if c.WorkerID == rec.Chosen.WorkerID && c.DPRank == rec.Chosen.DPRank {
 			d.chosen = i
 		}
@@ -229,7 +229,7 @@ func recall(rec *nvext.Routing) (decision, bool) {
 	if isMode(rec.Mode, "kv") && rec.PromptTokens > 0 && rec.BlockSize > 0 {
 		d.costed, d.scored, d.cost = true, rec.Cost != nil, sched.DefaultCost()
 		if rec.Cost != nil {
-			d.cost = recallCost(rec.Cost)
+			d.cost = router.RecallCost(rec.Cost)
 		}
 	}
 	if rec.Policy == policyThompson {
@@ -237,55 +237,6 @@ func recall(rec *nvext.Routing) (decision, bool) {
 	}
 	d.odds = d.recordedOdds(rec, eligible)
 	return d, sound(d.odds) && d.odds[d.chosen] > 0
-}
-
-// recallCandidate returns a recorded candidate as selectors see it, with its score.
-func recallCandidate(c *nvext.Candidate) sched.Candidate {
-	factor := func(f *nvext.Float) float64 {
-		if f == nil {
-			return 1
-		}
-		return float64(*f)
-	}
-	out := sched.Candidate{
-		Worker:        kv.WorkerID(c.WorkerID),
-		Rank:          c.DPRank,
-		Requests:      max(c.Inflight, 0),
-		PrefillTokens: int(max(c.ActivePrefillTokens, 0)),
-		Blocks:        int(max(c.ActiveDecodeBlocks, 0)),
-		NewBlocks:     int(max(c.NewBlocks, 0)),
-		Live:          c.LiveBlocks,
-		Held:          c.HeldBlocks,
-		Trust:         factor(c.Trust),
-		Taint:         factor(c.TaintFactor),
-		Warmth:        factor(c.Warmth),
-		Score:         float64(c.Score),
-	}
-	depth := c.OverlapBlocks
-	for _, tier := range []struct {
-		to     kv.Tier
-		beyond int // what is farther away only
-	}{{kv.External, 0}, {kv.Disk, c.SharedBlocks}, {kv.Host, c.DiskBlocks}, {kv.Device, c.HostBlocks}} {
-		depth -= tier.beyond
-		out.Depth[tier.to] = uint32(min(max(depth, 0), math.MaxUint32))
-	}
-	return out
-}
-
-func recallCost(p *nvext.CostParams) sched.Cost {
-	return sched.Cost{
-		PrefillScale:        float64(p.PrefillLoadScale),
-		Credit:              float64(p.OverlapScoreCredit),
-		CreditDecay:         float64(p.OverlapScoreCreditDecay),
-		HostWeight:          float64(p.HostCacheHitWeight),
-		DiskWeight:          float64(p.DiskCacheHitWeight),
-		SharedWeight:        float64(p.SharedCacheMultiplier),
-		RequestWeight:       float64(p.DecodeActiveRequestWeight),
-		Temperature:         float64(p.RouterTemperature),
-		AbsoluteTemperature: p.AbsoluteTemperature,
-		NoPrefill:           p.NoPrefill,
-		NoLive:              p.NoLive,
-	}
 }
 
 // isMode reports whether a recorded mode is the one of that name, in any spelling that the

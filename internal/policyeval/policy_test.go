@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/stator-ai/stator/internal/kv"
+	"github.com/stator-ai/stator/internal/router"
 	"github.com/stator-ai/stator/internal/sched"
 	"github.com/stator-ai/stator/nvext"
 )
@@ -176,7 +177,7 @@ func TestPowerOfTwo(t *testing.T) {
 
 // TestTiers takes blocks in all tiers from a record.
 func TestTiers(t *testing.T) {
-	c := recallCandidate(&nvext.Candidate{OverlapBlocks: 10, HostBlocks: 3, DiskBlocks: 2, SharedBlocks: 1})
+	c := router.RecallCandidate(&nvext.Candidate{OverlapBlocks: 10, HostBlocks: 3, DiskBlocks: 2, SharedBlocks: 1})
 	if want := [kv.NumTiers]uint32{4, 7, 9, 10}; c.Depth != want {
 		t.Errorf("depth %v, want %v", c.Depth, want)
 	}

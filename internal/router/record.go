@@ -235,9 +235,10 @@ func describeCandidate(c *sched.Candidate, st nvext.State) nvext.Candidate {
 	return out
 }
 
-// recallCandidate is the other way round.
-func recallCandidate(c *nvext.Candidate) sched.Candidate {
-	known := func(f *nvext.Float) float64 {
+// RecallCandidate returns a recorded candidate as selectors see it, with its score. What
+// cannot be less than nothing is nothing.
+func RecallCandidate(c *nvext.Candidate) sched.Candidate {
+	factor := func(f *nvext.Float) float64 {
 		if f == nil {
 			return 1
 		}
@@ -246,21 +247,25 @@ func recallCandidate(c *nvext.Candidate) sched.Candidate {
 	out := sched.Candidate{
 		Worker:        kv.WorkerID(c.WorkerID),
 		Rank:          c.DPRank,
-		Requests:      c.Inflight,
-		PrefillTokens: int(c.ActivePrefillTokens),
-		Blocks:        int(c.ActiveDecodeBlocks),
-		NewBlocks:     int(c.NewBlocks),
+		Requests:      max(c.Inflight, 0),
+		PrefillTokens: int(max(c.ActivePrefillTokens, 0)),
+		Blocks:        int(max(c.ActiveDecodeBlocks, 0)),
+		NewBlocks:     int(max(c.NewBlocks, 0)),
 		Live:          c.LiveBlocks,
 		Held:          c.HeldBlocks,
-		Trust:         known(c.Trust),
-		Taint:         known(c.TaintFactor),
-		Warmth:        known(c.Warmth),
+		Trust:         factor(c.Trust),
+		Taint:         factor(c.TaintFactor),
+		Warmth:        factor(c.Warmth),
+		Score:         float64(c.Score),
 	}
-	at := c.OverlapBlocks
-	out.Depth[kv.External] = uint32(max(at, 0))
-	out.Depth[kv.Disk] = uint32(max(at-c.SharedBlocks, 0))
-	out.Depth[kv.Host] = uint32(max(at-c.SharedBlocks-c.DiskBlocks, 0))
-	out.Depth[kv.Device] = uint32(max(at-c.SharedBlocks-c.DiskBlocks-c.HostBlocks, 0))
+	depth := c.OverlapBlocks
+	for _, tier := range []struct {
+		to     kv.Tier
+		beyond int // what is farther away only
+	}{{kv.External, 0}, {kv.Disk, c.SharedBlocks}, {kv.Host, c.DiskBlocks}, {kv.Device, c.HostBlocks}} {
+		depth -= tier.beyond
+		out.Depth[tier.to] = uint32(min(max(depth, 0), math.MaxUint32))
+	}
 	return out
 }
 
@@ -280,7 +285,8 @@ func describeCost(c *sched.Cost) *nvext.CostParams {
 	}
 }
 
-func recallCost(p *nvext.CostParams) sched.Cost {
+// RecallCost returns the parameters of a recorded cost.
+func RecallCost(p *nvext.CostParams) sched.Cost {
 	return sched.Cost{
 		PrefillScale:        float64(p.PrefillLoadScale),
 		Credit:              float64(p.OverlapScoreCredit),

@@ -83,7 +83,7 @@ func Rerun(rec *nvext.Routing) (nvext.Candidate, error) {
 	}
 	cands := make([]sched.Candidate, len(eligible))
 	for i := range eligible {
-		cands[i] = recallCandidate(&eligible[i])
+		cands[i] = RecallCandidate(&eligible[i])
 	}
 	rng := rand.New(rand.NewPCG(seed, rec.Decision))
 	if mode != KV {
@@ -95,7 +95,7 @@ func Rerun(rec *nvext.Routing) (nvext.Candidate, error) {
 	if rec.PromptTokens < 1 || rec.BlockSize < 1 {
 		return none, fmt.Errorf("prompt_tokens, block_size: expected at least 1, got %d and %d", rec.PromptTokens, rec.BlockSize)
 	}
-	cost := recallCost(rec.Cost)
+	cost := RecallCost(rec.Cost)
 	return eligible[cost.Select(&sched.Decision{PromptTokens: rec.PromptTokens, BlockSize: rec.BlockSize, Candidates: cands, Rand: rng})], nil
 }
 
