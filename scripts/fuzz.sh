@@ -14,8 +14,11 @@ targets=$(grep -rE --include='*_test.go' -o '^func Fuzz[A-Za-z0-9_]*' . |
 	exit 1
 }
 
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+log=$work/log
+corpus=$("$go" env GOCACHE)/fuzz # where go test keeps inputs worth trying again
+module=$("$go" list -m)
 
 # fuzz DIR NAME runs one target. Before Go 1.27 the end of the fuzzing time itself
 # may be reported as a failure, without an input (go.dev/issue/75804): then the
@@ -23,15 +26,22 @@ trap 'rm -f "$log"' EXIT
 fuzz() {
 	local try
 	for try in 1 2 3; do
-		"$go" test -run '^$' -fuzz "^$2\$" -fuzztime "$time" "$1" >"$log" 2>&1 && return
+		(cd "$1" && "$work/test" -test.run '^$' -test.fuzz "^$2\$" -test.fuzztime "$time" \
+			-test.fuzzcachedir "$corpus/$module/${1#./}") >"$log" 2>&1 && return
 		grep -q '^    context deadline exceeded$' "$log" && ! grep -qE 'Failing input|panic:' "$log" || return 1
 		echo "fuzz $1 $2: ended by its own deadline on try $try"
 	done
 	return 1
 }
 
+# The targets of a package share a program: linking takes longer than a second.
 failed=0
+built=
 while read -r dir name; do
+	if [ "$dir" != "$built" ]; then
+		"$go" test -c -fuzz . -o "$work/test" "$dir"
+		built=$dir
+	fi
 	if fuzz "$dir" "$name"; then
 		echo "fuzz $dir $name: $time without a failure"
 	else
