@@ -34,11 +34,13 @@ back over --range. What has no number now, because nothing happened, is asked fo
 the window of --lookback; with --start that window is asked for at once. Zero is a
 number. Where a server does not publish what a field is called after, others are asked,
 and named beside the number: sglang_running_requests is of vLLM where that is what
-runs. What is missing is listed with the likely reason.
+runs, and what Stator knows of its engines where these are not scraped. What is missing
+is listed with the likely reason.
 
 The KV efficiency comes from the first of these that has one: kve (the counters
-dynamo_component_thompson_kve_…), dynamo_frontend (cached tokens by input tokens),
-vllm, sglang, sglang_fallback (its gauge of the latest batch), llamacpp.
+dynamo_component_thompson_kve_…, or stator_kve_… for a model), dynamo_frontend (cached
+tokens by input tokens), vllm, sglang, sglang_fallback (its gauge of the latest batch),
+llamacpp.
 
 The score is kv·efficiency + ttft·min(1, target/p95) + itl·min(1, target/p95), with the
 weights of --score-weights.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/stator-ai/stator/internal/collect"
@@ -39,8 +40,13 @@ func watchMetrics(ctx context.Context, every time.Duration, run func(now time.Ti
 	}
 }
 
-// clearScreen moves to the top of a terminal and empties it.
-const clearScreen = "\x1b[H\x1b[2J"
+// A screen is written over from its top. Each line is emptied before it is written, as one
+// that is full would lose its last column after, and then the rest of the screen.
+const (
+	screenTop  = "\x1b[H"
+	emptyLine  = "\x1b[K"
+	screenRest = "\x1b[J"
+)
 
 // metricsView returns what shows results of a watch: a screen of a terminal with lines for
 // how numbers went, tables one after the other elsewhere, or JSON, a document in a line.
@@ -59,19 +65,25 @@ func metricsView(w io.Writer, asJSON bool) func(*collect.Results, *collect.Histo
 	look := collect.Look{Color: useColor("auto", isTerminal(w), os.Getenv)}
 	first := true
 	return func(r *collect.Results, h *collect.History) error {
-		var screen bytes.Buffer // in one write, so that it does not flicker
-		switch {
-		case terminal:
-			screen.WriteString(clearScreen)
+		var text bytes.Buffer
+		if terminal {
 			look.History = h
-		case !first:
-			screen.WriteByte('\n')
+			look.Width, look.Height = screenSize(w)
+			if look.Height > 0 {
+				look.Height = max(look.Height-1, 1) // the cursor has the last line
+			}
+		} else if !first {
+			text.WriteByte('\n')
 		}
 		first = false
-		if err := r.WriteText(&screen, look); err != nil {
+		if err := r.WriteText(&text, look); err != nil {
 			return err
 		}
-		_, err := w.Write(screen.Bytes())
+		out := text.String()
+		if terminal {
+			out = screenTop + emptyLine + strings.ReplaceAll(out, "\n", "\n"+emptyLine) + screenRest
+		}
+		_, err := io.WriteString(w, out) // in one write, so that it does not flicker
 		return err
 	}
 }

@@ -49,9 +49,10 @@ Policies are
 By default those are compared that all rows know.
 
 The metric is a reward that sums up the cached share of the prompt, the time to the first
-token and the time between tokens, or one of these times. Times are compared by the mean
-of their logarithm and shown as the geometric mean, so that single answers that took very
-long do not decide.
+token and the time between tokens, or one of these times. Times begin with the choice: a
+wait in the queue before it counts for no policy. They are compared by the mean of their
+logarithm and shown as the geometric mean, so that single answers that took very long do
+not decide.
 
 For each policy there are three estimates. IPS and SNIPS weigh what was recorded; SNIPS
 divides by the sum of weights. The value, doubly robust (DR), is what a regression on
@@ -59,9 +60,10 @@ prompt, cache and load predicts, corrected by its weighted errors: it holds wher
 the probabilities or the regression are right, and as a rule is the nearest of the three.
 The change is how far the value is from the mean of what was recorded, from the same rows;
 of times, by which share they are longer. support is the share of the policy's choices
-that the recorded one could have made, and effective the number of equally weighted rows
-that would say as much: below 200, or with support below 95 %, the estimate is untrusted.
-What is recorded of a policy that leaves nothing to chance says little about others.
+that the recorded one could have made, and not too rarely to tell; effective is the number
+of equally weighted rows that would say as much. Below 200, or with support below 95 %, the
+estimate is untrusted. What is recorded of a policy that leaves nothing to chance says
+little about others.
 
 Decisions are taken one at a time. That another policy fills queues and caches differently
 is not in the numbers; to know that, run it part of the time.`,
@@ -79,7 +81,7 @@ is not in the numbers; to know that, run it part of the time.`,
 	flags.StringVar(&e.metric, "metric", e.metric, "`NAME` of what to compare by: reward, ttft, itl or e2e")
 	flags.StringVar(&e.unknown, "unknown-cache", e.unknown, "`WHAT` to do with rows whose engine does not say what was cached, for reward: skip or zero")
 	flags.StringVar(&e.model, "model", "", "`NAME` of the model to look at")
-	flags.Float64Var(&e.maxWeight, "max-weight", e.maxWeight, "`NUMBER` that 1/probability is bounded by")
+	flags.Float64Var(&e.maxWeight, "max-weight", e.maxWeight, "`NUMBER` that the weight of a row is bounded by")
 	flags.IntVar(&e.resamples, "bootstrap", 0, "take intervals from a `NUMBER` of resamples instead of variances")
 	flags.Uint64Var(&e.seed, "seed", e.seed, "`NUMBER` that changes the resamples")
 	flags.BoolVar(&e.json, "json", false, "print one JSON object")

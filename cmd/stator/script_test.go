@@ -18,6 +18,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -48,7 +49,8 @@ func TestMain(m *testing.M) {
 //	certificate FILE                      write a new self-signed certificate and its key
 //	address VAR URL                       put the host:port of a URL into $VAR
 //	port VAR URL                          put its port there
-//	free VAR…                             put ports there that nobody listens on
+//	free VAR…                             put ports there that nobody listens on; if somebody
+//	                                      does once they are used, start takes others
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
@@ -59,6 +61,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("GORACE", gorace)
 			env.Values[processes{}] = make(map[string]*process)
 			env.Values[responses{}] = make(map[string]*http.Response)
+			env.Values[ports{}] = make(map[string]string)
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
@@ -77,6 +80,7 @@ const patience = 30 * time.Second
 type (
 	processes struct{} // key of map[string]*process
 	responses struct{} // key of map[string]*http.Response
+	ports     struct{} // key of map[string]string, by variable
 )
 
 func plain(f func(ts *testscript.TestScript, args []string)) func(*testscript.TestScript, bool, []string) {
@@ -102,6 +106,26 @@ func start(ts *testscript.TestScript, args []string) {
 	for len(args) > 0 && strings.Contains(args[0], "=") {
 		env, args = append(env, args[0]), args[1:]
 	}
+	p := launch(ts, env, args)
+	// The curl line is the last thing said at the start.
+	started, taken := regexp.MustCompile(`(?m)^  curl .*\n\n`), regexp.MustCompile(`address (is|already) in use`)
+	for tries := 0; !p.stdout.wait(started, p.exited); tries++ {
+		if tries == 5 || !taken.MatchString(p.stderr.String()) || !refree(ts, args) {
+			ts.Fatalf("%s did not start\nstdout:\n%s\nstderr:\n%s", name, p.stdout.String(), p.stderr.String())
+		}
+		p = launch(ts, env, args)
+	}
+	ts.Value(processes{}).(map[string]*process)[name] = p
+	url := regexp.MustCompile(`listening on (\S+)`).FindStringSubmatch(p.stdout.String())
+	if url == nil {
+		ts.Fatalf("%s does not say where it listens:\n%s", name, p.stdout.String())
+	}
+	ts.Setenv(name, url[1])
+	ts.Check(os.WriteFile(ts.MkAbs(name+".out"), []byte(p.stdout.String()), 0o666))
+}
+
+// launch runs a program until the script ends.
+func launch(ts *testscript.TestScript, env, args []string) *process {
 	p := &process{cmd: exec.Command(args[0], args[1:]...), exited: make(chan struct{})}
 	p.cmd.Env, p.cmd.Dir = env, ts.MkAbs(".")
 	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
@@ -111,18 +135,7 @@ func start(ts *testscript.TestScript, args []string) {
 		_ = p.cmd.Process.Kill() // an error means that it has ended
 		<-p.exited
 	})
-	ts.Value(processes{}).(map[string]*process)[name] = p
-
-	// The curl line is the last thing said at the start.
-	if !p.stdout.wait(regexp.MustCompile(`(?m)^  curl .*\n\n`), p.exited) {
-		ts.Fatalf("%s did not start\nstdout:\n%s\nstderr:\n%s", name, p.stdout.String(), p.stderr.String())
-	}
-	url := regexp.MustCompile(`listening on (\S+)`).FindStringSubmatch(p.stdout.String())
-	if url == nil {
-		ts.Fatalf("%s does not say where it listens:\n%s", name, p.stdout.String())
-	}
-	ts.Setenv(name, url[1])
-	ts.Check(os.WriteFile(ts.MkAbs(name+".out"), []byte(p.stdout.String()), 0o666))
+	return p
 }
 
 func lookup(ts *testscript.TestScript, name string) *process {
@@ -318,13 +331,35 @@ func portOf(ts *testscript.TestScript, args []string) {
 	ts.Setenv(args[0], u.Port())
 }
 
+// free finds ports. Somebody else may take one before a program does; see refree.
 func free(ts *testscript.TestScript, args []string) {
 	for _, name := range args {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		ts.Check(err)
 		defer ln.Close() // all at the end, so that they differ
-		ts.Setenv(name, strconv.Itoa(ln.Addr().(*net.TCPAddr).Port))
+		port := strconv.Itoa(ln.Addr().(*net.TCPAddr).Port)
+		ts.Value(ports{}).(map[string]string)[name] = port
+		ts.Setenv(name, port)
 	}
+}
+
+// refree puts other ports in the place of those in args that free found, there and in the
+// variables. It reports whether there are any.
+func refree(ts *testscript.TestScript, args []string) bool {
+	found := ts.Value(ports{}).(map[string]string)
+	var names, taken []string
+	for name, port := range found {
+		if slices.ContainsFunc(args, func(arg string) bool { return strings.Contains(arg, port) }) {
+			names, taken = append(names, name), append(taken, port)
+		}
+	}
+	free(ts, names)
+	for i, name := range names {
+		for j := range args {
+			args[j] = strings.ReplaceAll(args[j], taken[i], found[name])
+		}
+	}
+	return len(names) > 0
 }
 
 func certificate(ts *testscript.TestScript, args []string) {

@@ -152,16 +152,28 @@ func (c *Client) get(ctx context.Context, path string, params url.Values) ([]byt
 		return nil, transportError(ctx, err)
 	case !success:
 		var e envelope
-		_ = json.Unmarshal(body, &e) // what is not from Prometheus has a status only
+		if json.Unmarshal(body, &e) != nil && resp.StatusCode != http.StatusNotFound && (isType(resp, "text/plain") || resp.Header.Get("Content-Type") == "") {
+			// From what is in front of Prometheus, or from a server that speaks TLS only.
+			e.Error, _, _ = strings.Cut(strings.TrimSpace(string(body)), "\n")
+		}
 		return nil, e.refusal(resp.StatusCode)
 	case len(body) > maxAnswer:
 		return nil, fmt.Errorf("expected an answer of at most %d MiB", maxAnswer>>20)
 	}
-	if kind, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type")); err == nil && kind == "text/html" {
+	if isType(resp, "text/html") {
 		return nil, errors.New("expected the JSON of Prometheus, got a web page: is this its base URL?")
 	}
 	return body, nil
 }
+
+// isType reports whether a response says that its body is of a type.
+func isType(resp *http.Response, want string) bool {
+	got, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	return err == nil && got == want
+}
+
+// authenticates reports whether requests say who sends them.
+func (c *Client) authenticates() bool { return c.user != "" || c.tokenFile != "" }
 
 // do sends a request. The body of the response is the caller's to close.
 func (c *Client) do(ctx context.Context, path string, params url.Values) (*http.Response, error) {

@@ -159,6 +159,15 @@ func TestHostileServers(t *testing.T) {
 		{"an error page", func(*http.Request) (*http.Response, error) {
 			return response(502, "text/html", strings.NewReader("<h1>oh</h1>")), nil
 		}, "status 502 Bad Gateway"},
+		{"an error in words", func(*http.Request) (*http.Response, error) {
+			return response(502, "text/plain; charset=utf-8", strings.NewReader("\nno upstream\nand more")), nil
+		}, "status 502 Bad Gateway: no upstream"},
+		{"a server of TLS", func(*http.Request) (*http.Response, error) {
+			return response(400, "", strings.NewReader("Client sent an HTTP request to an HTTPS server.\n")), nil
+		}, "status 400 Bad Request: Client sent an HTTP request to an HTTPS server."},
+		{"not found", func(*http.Request) (*http.Response, error) {
+			return response(404, "text/plain", strings.NewReader("404 page not found")), nil
+		}, "status 404 Not Found"},
 		{"a long error", func(*http.Request) (*http.Response, error) {
 			return response(400, "application/json", strings.NewReader(`{"error":"`+strings.Repeat("x", 1<<20)+`"}`)), nil
 		}, "status 400 Bad Request: " + strings.Repeat("x", maxMessage) + "…"},

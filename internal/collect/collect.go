@@ -166,10 +166,16 @@ func (c *collection) findNames(specs []fieldSpec) error {
 		return nil
 	case errors.As(err, new(transportFailure)):
 		return fmt.Errorf("no answer from %s: %w", c.p.URL(), err)
+	case errors.As(err, &refused) && refused.Status == http.StatusUnauthorized && c.p.authenticates():
+		return fmt.Errorf("%s does not know who asks, or the password or token is wrong: %w", c.p.URL(), err)
 	case errors.As(err, &refused) && refused.Status == http.StatusUnauthorized:
 		return fmt.Errorf("%s wants to know who asks: %w", c.p.URL(), err)
 	}
-	c.warn("which series there are could not be found out: " + err.Error())
+	text := "which series there are could not be found out: " + err.Error()
+	if refused != nil && refused.Status == http.StatusNotFound {
+		text += "; is this the base URL of Prometheus?"
+	}
+	c.warn(text)
 	return nil
 }
 
@@ -178,30 +184,48 @@ func (c *collection) exists(t template) bool {
 	return c.exist == nil || !slices.ContainsFunc(t.names(), func(name string) bool { return !c.exist[name] })
 }
 
-// field fills in the number of a field, by the first expression that has one.
+// field fills in the number of a field, by the first expression that has one. The window of
+// an expression that says nothing about now, as its series are of a server that is gone,
+// comes after what the others say about now.
 func (c *collection) field(m *Metric, ways []template) error {
-	var reason string
+	var later []template
+	take := func(way template, found finding) {
+		if found.value != nil {
+			m.Value, m.Query, m.Method, m.Source = found.value, found.query, found.method, way.names()[0]
+			m.Missing, m.Reason = "", ""
+		} else if m.Reason == "" {
+			m.Missing, m.Reason = way.names()[0], found.why
+		}
+	}
 	for _, way := range ways {
 		if !c.exists(way) {
 			continue
 		}
-		found, err := c.evaluate(way)
+		found, absent, err := c.latest(way)
 		if err != nil {
 			return err
 		}
-		if found.value != nil {
-			m.Value, m.Query, m.Method, m.Source = found.value, found.query, found.method, way.names()[0]
+		if absent {
+			later = append(later, way)
+			continue
+		}
+		if take(way, found); m.Value != nil {
 			return nil
 		}
-		if reason == "" {
-			m.Missing, reason = way.names()[0], found.why
+	}
+	for _, way := range later {
+		found, err := c.overall(way)
+		if err != nil {
+			return err
+		}
+		if take(way, found); m.Value != nil {
+			return nil
 		}
 	}
-	if reason == "" {
+	if m.Reason == "" {
 		m.Missing = ways[0].names()[0]
-		reason = likelyReason(m.Missing, c.exist)
+		m.Reason = likelyReason(m.Missing, c.exist)
 	}
-	m.Reason = reason
 	return nil
 }
 
@@ -248,15 +272,36 @@ type finding struct {
 // evaluate asks for an expression that has one series at most: at the latest moment, and
 // then over the window.
 func (c *collection) evaluate(t template) (finding, error) {
-	w := c.results.Window
-	if !w.Chosen {
-		query := t.query(c.cfg, c.cfg.QueryRange)
-		v, _, err := c.one(c.p.Query(c.ctx, query, w.End))
-		if err != nil || v != nil {
-			return finding{value: v, query: query, method: Instant}, err
-		}
+	found, absent, err := c.latest(t)
+	if absent {
+		return c.overall(t)
 	}
-	query := t.query(c.cfg, w.length())
+	return found, err
+}
+
+// latest asks for an expression at the latest moment, and over the window if it is there
+// but undefined, as a ratio is when nothing happened. It reports absent where there is
+// nothing at all at that moment, or the moment is not asked for.
+func (c *collection) latest(t template) (found finding, absent bool, err error) {
+	w := c.results.Window
+	if w.Chosen {
+		return finding{}, true, nil
+	}
+	query := t.query(c.cfg, c.cfg.QueryRange)
+	v, undefined, err := c.one(c.p.Query(c.ctx, query, w.End))
+	switch {
+	case err != nil || v != nil:
+		return finding{value: v, query: query, method: Instant}, false, err
+	case undefined:
+		found, err = c.overall(t)
+		return found, false, err
+	}
+	return finding{}, true, nil
+}
+
+// overall asks for an expression over the window.
+func (c *collection) overall(t template) (finding, error) {
+	query := t.query(c.cfg, c.results.Window.length())
 	v, undefined, err := c.one(c.overWindow(query, t.ranged()))
 	if err != nil || v != nil {
 		return finding{value: v, query: query, method: OverWindow}, err

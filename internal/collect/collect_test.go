@@ -169,6 +169,18 @@ func TestSoundAlternatives(t *testing.T) {
 		{SGLangQueueDepth, 2, "llamacpp:requests_deferred", ""},
 		{SGLangThroughput, 1, "vllm:generation_tokens_total", ""},
 		{SGLangUtilization, 1, "sglang:token_usage", soundQuery(t, &cfg, SGLangUtilization, 3, "30s")},
+		{KVECachedTokensRate, 1, "stator_kve_cached_tokens_total", ""},
+		{KVCacheUsagePercent, 4, "stator_engine_kv_usage", ""},
+		{KVHitRateSGLang, 1, "sglang:cached_tokens_total", ""},
+		{KVHitRateSGLang, 2, "vllm:prefix_cache_hits_total", ""},
+		{KVHitRateSGLang, 3, "dynamo_component_kvstats_gpu_prefix_cache_hit_rate", ""},
+		{SGLangThroughput, 3, "dynamo_frontend_output_tokens_total", ""},
+		{SGLangRunning, 3, "stator_engine_running_requests", ""},
+		{SGLangRunning, 4, "stator_worker_active_requests", ""},
+		{SGLangQueueDepth, 3, "stator_engine_waiting_requests", ""},
+		{SGLangQueueDepth, 4, "dynamo_frontend_router_queue_pending_requests", ""},
+		{SGLangUtilization, 4, "stator_engine_kv_usage", ""},
+		{SGLangUtilization, 5, "dynamo_component_kvstats_gpu_cache_usage_percent", ""},
 	} {
 		p := newProm(t)
 		p.instant[soundQuery(t, &cfg, c.field, c.n, "30s")] = vector("0.5")
@@ -178,6 +190,42 @@ func TestSoundAlternatives(t *testing.T) {
 		if m := metric(t, Metrics(t.Context(), now, p.client(), &cfg), c.field); m.Value == nil || *m.Value != 0.5 || m.Source != c.source {
 			t.Errorf("%s: got %+v, want it from %s", c.field, m, c.source)
 		}
+	}
+}
+
+// TestSoundNowBeforeWindow has engines of one kind replaced by those of another: what the
+// first published is still in the window, but what the second says is of now.
+func TestSoundNowBeforeWindow(t *testing.T) {
+	cfg := only(GroupInflight)
+	p := newProm(t)
+	gone, here := soundQuery(t, &cfg, SGLangRunning, 0, ""), soundQuery(t, &cfg, SGLangRunning, 1, "")
+	p.ranged[gone] = matrix([]string{"7"})
+	p.instant[here] = vector("0")
+	if m := metric(t, Metrics(t.Context(), now, p.client(), &cfg), SGLangRunning); m.Value == nil || *m.Value != 0 || m.Method != Instant {
+		t.Errorf("got %+v, want vLLM's 0 of now", m)
+	}
+	delete(p.instant, here)
+	if m := metric(t, Metrics(t.Context(), now, p.client(), &cfg), SGLangRunning); m.Value == nil || *m.Value != 7 || m.Method != OverWindow || m.Reason != "" {
+		t.Errorf("got %+v, want SGLang's 7 over the window", m)
+	}
+	// The same of a number that counts only above 0: it was, but is not now.
+	p.ranged[soundQuery(t, &cfg, SGLangUtilization, 0, "")] = matrix([]string{"0.9"})
+	p.instant[soundQuery(t, &cfg, SGLangUtilization, 1, "")] = vector("0.1")
+	if m := metric(t, Metrics(t.Context(), now, p.client(), &cfg), SGLangUtilization); m.Value == nil || *m.Value != 0.1 {
+		t.Errorf("got %+v, want 0.1", m)
+	}
+}
+
+// TestSoundUndefinedBeforeOthers stays with a ratio that is undefined now, as long as the
+// window has a number: who is asked does not change with how busy the fleet is.
+func TestSoundUndefinedBeforeOthers(t *testing.T) {
+	cfg := only(GroupTTFT)
+	p := newProm(t)
+	p.instant[soundQuery(t, &cfg, TTFTP95, 0, "30s")] = vector("NaN")
+	p.instant[soundQuery(t, &cfg, TTFTP95, 0, "600s")] = vector("0.25")
+	p.instant[soundQuery(t, &cfg, TTFTP95, 1, "30s")] = vector("9")
+	if m := metric(t, Metrics(t.Context(), now, p.client(), &cfg), TTFTP95); m.Value == nil || *m.Value != 0.25 || m.Method != OverWindow {
+		t.Errorf("got %+v, want the frontend's 0.25 over the window", m)
 	}
 }
 
@@ -296,6 +344,10 @@ func TestFilters(t *testing.T) {
 	if m := metric(t, r, InflightFrontend); m.Reason != want {
 		t.Errorf("reason: got %q, want %q", m.Reason, want)
 	}
+	want += "; Stator publishes it for all models together"
+	if m := metric(t, r, InflightWorker); m.Reason != want {
+		t.Errorf("reason: got %q, want %q", m.Reason, want)
+	}
 }
 
 func TestFiltersThatLookLikeMarks(t *testing.T) {
@@ -343,8 +395,25 @@ func TestErrors(t *testing.T) {
 		p.status["/api/v1/label/__name__/values"] = http.StatusUnauthorized
 		cfg := DefaultConfig()
 		r := Metrics(t.Context(), now, p.client(), &cfg)
-		if len(p.requests) != 1 || len(r.Errors) != 1 || r.Collected() != 0 {
+		if len(p.requests) != 1 || len(r.Errors) != 1 || r.Collected() != 0 || !strings.HasPrefix(r.Errors[0], p.url+" wants to know who asks: ") {
 			t.Errorf("asked %d times, errors %q", len(p.requests), r.Errors)
+		}
+		c, err := NewClient(Options{URL: p.url, User: "me", Password: "wrong"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r = Metrics(t.Context(), now, c, &cfg)
+		if len(r.Errors) != 1 || !strings.HasPrefix(r.Errors[0], p.url+" does not know who asks, or the password or token is wrong: status 401") {
+			t.Errorf("with a password: errors %q", r.Errors)
+		}
+	})
+	t.Run("not found", func(t *testing.T) {
+		p := newProm(t)
+		p.status["/api/v1/label/__name__/values"] = http.StatusNotFound
+		cfg := only(GroupInflight)
+		r := Metrics(t.Context(), now, p.client(), &cfg)
+		if len(r.Warnings) != 1 || !strings.HasSuffix(r.Warnings[0], "; is this the base URL of Prometheus?") {
+			t.Errorf("warnings %q", r.Warnings)
 		}
 	})
 	t.Run("nobody there", func(t *testing.T) {

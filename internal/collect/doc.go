@@ -10,7 +10,7 @@
 // ratio or a quantile is when nothing happened, is none. Where the latest moments have no
 // number, the window before them is asked. Servers differ in what they call a thing, so that
 // a field has several expressions, and the first whose series exist and say something is
-// taken and named.
+// taken and named; what one says about now goes before what another said before.
 //
 // With [NAT] as its compat, a Config has the questions asked and the answers read as NeMo
 // Agent Toolkit does it: one series of many, zero as none, a mean of what is left.

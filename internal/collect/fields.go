@@ -73,6 +73,9 @@ func isField(name string) bool {
 // Labels differ: what Dynamo and Stator publish has model, what engines publish has
 // model_name. SGLang may publish the same number from each part of a rank, and with
 // priorities a total, whose label is empty, beside its parts.
+//
+// Fields of engines that are not scraped end with what Stator knows of them: what they told
+// it, and then what it sent there itself or has waiting, which servers have apart.
 var fields = slices.Concat(
 	[]fieldSpec{
 		{InflightFrontend, GroupInflight, "requests", "dynamo_frontend_inflight_requests", []template{
@@ -95,8 +98,8 @@ var fields = slices.Concat(
 	quantiles(GroupTTFT, "time_to_first_token_seconds", TTFTP50, TTFTP95, TTFTP99),
 	quantiles(GroupITL, "inter_token_latency_seconds", ITLP50, ITLP95, ITLP99),
 	[]fieldSpec{
-		rateOf(KVECachedTokensRate, GroupKVCache, "tok/s", "dynamo_component_thompson_kve_cached_tokens_total"),
-		rateOf(KVEPromptTokensRate, GroupKVCache, "tok/s", "dynamo_component_thompson_kve_prompt_tokens_total"),
+		rateOf(KVECachedTokensRate, GroupKVCache, "tok/s", "dynamo_component_thompson_kve_cached_tokens_total", "stator_kve_cached_tokens_total"),
+		rateOf(KVEPromptTokensRate, GroupKVCache, "tok/s", "dynamo_component_thompson_kve_prompt_tokens_total", "stator_kve_prompt_tokens_total"),
 		rateOf(KVEDeviceBlocksRate, GroupKVCache, "blocks/s", "dynamo_component_thompson_kve_device_blocks_total"),
 		rateOf(KVEHostBlocksRate, GroupKVCache, "blocks/s", "dynamo_component_thompson_kve_host_blocks_total"),
 		rateOf(KVEDiskBlocksRate, GroupKVCache, "blocks/s", "dynamo_component_thompson_kve_disk_blocks_total"),
@@ -106,9 +109,13 @@ var fields = slices.Concat(
 			"avg(dynamo_component_gpu_cache_usage_percent{$model}) * 100",
 			"avg(vllm:kv_cache_usage_perc{$served}) * 100",
 			"avg(sglang:token_usage{$served}) * 100",
+			perEngine("avg", "stator_engine_kv_usage") + " * 100",
 		}},
 		{KVHitRateSGLang, GroupKVCache, "", "sglang:cache_hit_rate", []template{
 			"avg(sglang:cache_hit_rate{$served})",
+			kveOf("sglang:cached_tokens_total", "sglang:prompt_tokens_total", "$served"),
+			kveOf("vllm:prefix_cache_hits_total", "vllm:prefix_cache_queries_total", "$served"),
+			"avg(dynamo_component_kvstats_gpu_prefix_cache_hit_rate{$model})",
 		}},
 		{KVHitRateDynamo, GroupKVCache, "", "dynamo_component_kvstats_gpu_prefix_cache_hit_rate", []template{
 			"avg(dynamo_component_kvstats_gpu_prefix_cache_hit_rate{$model})",
@@ -119,16 +126,21 @@ var fields = slices.Concat(
 			perRank("sglang:gen_throughput"),
 			"sum(rate(vllm:generation_tokens_total{$served}[{range}]))",
 			"sum(rate(llamacpp:tokens_predicted_total{$model}[{range}]))",
+			"sum(rate(dynamo_frontend_output_tokens_total{$model}[{range}]))",
 		}},
 		{SGLangRunning, GroupAlways, "requests", "sglang:num_running_reqs", []template{
 			perRank("sglang:num_running_reqs"),
 			"sum(vllm:num_requests_running{$served})",
 			"sum(llamacpp:requests_processing{$model})",
+			perEngine("sum", "stator_engine_running_requests"),
+			"sum(stator_worker_active_requests{$model})",
 		}},
 		{SGLangQueueDepth, GroupAlways, "requests", "sglang:num_queue_reqs", []template{
 			perRank("sglang:num_queue_reqs"),
 			"sum(vllm:num_requests_waiting{$served})",
 			"sum(llamacpp:requests_deferred{$model})",
+			perEngine("sum", "stator_engine_waiting_requests"),
+			"sum(dynamo_frontend_router_queue_pending_requests{$model})",
 		}},
 		// SGLang leaves its own number at 0 unless it was told a latency to keep.
 		{SGLangUtilization, GroupAlways, "", "sglang:utilization", []template{
@@ -136,17 +148,22 @@ var fields = slices.Concat(
 			"avg(sglang:token_usage{$served})",
 			"avg(vllm:kv_cache_usage_perc{$served})",
 			"avg(sglang:utilization{$served})",
+			perEngine("avg", "stator_engine_kv_usage"),
+			"avg(dynamo_component_kvstats_gpu_cache_usage_percent{$model}) / 100",
 		}},
 		rateOf(ThompsonDecisionRate, GroupAlways, "1/s", "dynamo_component_thompson_routing_decisions_total"),
 		rateOf(ThompsonRequestRate, GroupAlways, "1/s", "dynamo_component_thompson_requests_total"),
 	},
 )
 
-// rateOf is the field that is the rate of a counter of Dynamo.
-func rateOf(f Field, g Group, unit, counter string) fieldSpec {
-	return fieldSpec{f, g, unit, "rate(" + counter + "[{range}])", []template{
-		template("sum(rate(" + counter + "{$model}[{range}]))"),
-	}}
+// rateOf is the field that is the rate of a counter of Dynamo, or else of others that count
+// the same.
+func rateOf(f Field, g Group, unit, counter string, others ...string) fieldSpec {
+	s := fieldSpec{field: f, group: g, unit: unit, nat: "rate(" + counter + "[{range}])"}
+	for _, c := range append([]string{counter}, others...) {
+		s.sound = append(s.sound, template("sum(rate("+c+"{$model}[{range}]))"))
+	}
+	return s
 }
 
 // quantiles are the fields for the 50th, 95th and 99th percentile of a latency, which
@@ -168,6 +185,13 @@ func perRank(gauge string) template {
 	return template(`sum(max without (tp_rank, pp_rank, moe_ep_rank) (` + gauge + `{priority="",$served}))`)
 }
 
+// perEngine sums up a gauge that Stator publishes of what an engine said about a rank. Two
+// servers may have asked the same engine, which is counted once: engines are told apart by
+// their ids, as servers tell them apart.
+func perEngine(how, gauge string) template {
+	return template(how + "(max by (worker_id, dp_rank) (" + gauge + "{$model}))")
+}
+
 // kveSource is a way to find out which part of the prompts' tokens was cached: both numbers
 // in one expression, so that they are of the same time.
 type kveSource struct {
@@ -187,6 +211,7 @@ const (
 // frontend's it did not have to, if nothing else is behind it.
 var kveSources = []kveSource{
 	{sourceKVE, kveOf("dynamo_component_thompson_kve_cached_tokens_total", "dynamo_component_thompson_kve_prompt_tokens_total", "$model")},
+	{sourceKVE, kveOf("stator_kve_cached_tokens_total", "stator_kve_prompt_tokens_total", "$model")},
 	{"dynamo_frontend", kveOf("dynamo_frontend_cached_tokens_sum", "dynamo_frontend_input_sequence_tokens_sum", "$model")},
 	{"vllm", kveOf("vllm:prompt_tokens_cached_total", "vllm:prompt_tokens_total", "$served")},
 	{"vllm", "(sum(rate(vllm:request_prompt_tokens_sum{$served}[{range}]))" +

@@ -39,24 +39,27 @@ func (h *History) Add(r *Results) {
 
 var bars = []rune("▁▂▃▄▅▆▇█")
 
-// line draws the numbers of a name, oldest first, from the smallest to the largest of them.
-// Where there was none, there is a space.
-func (h *History) line(name string) string {
+// line draws the latest n numbers of a name, oldest first, from the smallest to the largest
+// of them. Where there was none, there is a space.
+func (h *History) line(name string, n int) string {
+	rows := h.rows[max(0, len(h.rows)-n):]
 	low, high := math.Inf(1), math.Inf(-1)
-	for _, row := range h.rows {
+	for _, row := range rows {
 		if v, ok := row[name]; ok {
 			low, high = min(low, v), max(high, v)
 		}
 	}
+	// What looks the same in figures is not drawn as a difference.
+	flat := high/2-low/2 <= 0.0005*max(math.Abs(low), math.Abs(high))/2
 	var out strings.Builder
-	for _, row := range h.rows {
+	for _, row := range rows {
 		v, ok := row[name]
 		switch {
 		case !ok:
 			out.WriteByte(' ')
-		case low == high && v == 0:
+		case flat && v == 0:
 			out.WriteRune(bars[0])
-		case low == high:
+		case flat:
 			out.WriteRune(bars[len(bars)/2-1])
 		default:
 			// Halved, so that the difference of two large numbers stays finite.

@@ -1,7 +1,7 @@
 package collect
 
 import (
-	"bufio"
+	"bytes"
 	"fmt"
 	"io"
 	"maps"
@@ -31,35 +31,65 @@ type Look struct {
 	Color bool
 	// History, if it is not nil, is drawn beside the numbers.
 	History *History
+	// Width and Height are what a screen has room for; 0 means any. Lines that are longer
+	// are cut. If there are more, what went wrong comes first, there are no empty lines,
+	// and the last line says how many are not there.
+	Width, Height int
 }
 
 // WriteText writes the results for people: a table with what matters most first, and then
 // what is missing, with the likely reasons, and what went wrong; only the last if that is
 // all there is. Nothing that a server said reaches a terminal as a command.
 func (r *Results) WriteText(w io.Writer, look Look) error {
-	p := &printer{w: bufio.NewWriter(w), look: look}
+	p := &printer{look: look}
+	p.write(r, false)
+	if look.Height > 0 && bytes.Count(p.w.Bytes(), []byte("\n")) > look.Height {
+		p.w.Reset()
+		p.write(r, true)
+	}
+	_, err := io.WriteString(w, fit(p.w.String(), look.Width, look.Height))
+	return err
+}
+
+// write writes all there is to say; with tight, so that what matters most is on top.
+func (p *printer) write(r *Results, tight bool) {
+	p.tight = tight
 	p.head(r)
+	problems := func() {
+		p.list("down", r.down())
+		p.list("errors", collapse(r.Errors))
+	}
+	if tight {
+		problems()
+	}
 	if r.Collected() > 0 || len(r.Errors) == 0 {
 		p.table(r)
 		p.missing(r)
 	}
-	p.list("down", r.down())
-	p.list("errors", collapse(r.Errors))
+	if !tight {
+		problems()
+	}
 	p.list("warnings", r.Warnings)
-	return p.w.Flush()
 }
 
 func (p *printer) table(r *Results) {
 	rows := r.rows()
+	note := 0
 	for _, row := range rows {
 		p.name = max(p.name, utf8.RuneCountInString(row.name))
 		p.value = max(p.value, utf8.RuneCountInString(row.value))
+		note = max(note, utf8.RuneCountInString(row.note))
+	}
+	p.bars = historyLength
+	if p.look.Width > 0 {
+		const gaps = 8 // before the name, and between the columns
+		p.bars = min(max(p.look.Width-p.name-p.value-note-gaps, minBars), historyLength)
 	}
 	section := ""
 	for _, row := range rows {
 		if row.section != section {
 			section = row.section
-			fmt.Fprintf(p.w, "\n%s\n", p.styled(bold, section))
+			p.title(bold, section)
 		}
 		p.row(row)
 	}
@@ -142,11 +172,22 @@ func (m Method) note(r *Results) string {
 	return " over " + spoken(r.Window.End.Sub(r.Window.Start))
 }
 
-// printer writes results. Errors are those of Flush.
+// printer writes results.
 type printer struct {
-	w           *bufio.Writer
-	look        Look
-	name, value int // widths
+	w                 bytes.Buffer
+	look              Look
+	tight             bool // no empty lines
+	name, value, bars int  // widths
+}
+
+// minBars is how many bars there are at least, however narrow the screen.
+const minBars = 8
+
+func (p *printer) title(style, text string) {
+	if !p.tight {
+		p.w.WriteByte('\n')
+	}
+	fmt.Fprintf(&p.w, "%s\n", p.styled(style, text))
 }
 
 func (p *printer) styled(style, text string) string {
@@ -165,7 +206,7 @@ func (p *printer) head(r *Results) {
 	if r.Compat != "" {
 		when += ", compat " + string(r.Compat)
 	}
-	fmt.Fprintf(p.w, "%s  %s\n", p.styled(bold, visible(r.PrometheusURL)), when)
+	fmt.Fprintf(&p.w, "%s  %s\n", p.styled(bold, visible(r.PrometheusURL)), when)
 }
 
 func (p *printer) row(row row) {
@@ -175,7 +216,7 @@ func (p *printer) row(row row) {
 	}
 	if p.look.History != nil && row.history != "" {
 		// Bars have one rune each; %-*s counts them so.
-		line += fmt.Sprintf("  %-*s", historyLength, p.look.History.line(row.history))
+		line += fmt.Sprintf("  %-*s", p.bars, p.look.History.line(row.history, p.bars))
 	}
 	if row.note != "" {
 		line += "  " + p.styled(dim, visible(row.note))
@@ -210,12 +251,12 @@ func (p *printer) missing(r *Results) {
 	if len(order) == 0 {
 		return
 	}
-	fmt.Fprintf(p.w, "\n%s\n", p.styled(bold, "missing"))
+	p.title(bold, "missing")
 	for _, reason := range order {
 		for _, g := range gaps[reason] {
 			p.w.WriteString(strings.TrimRight(fmt.Sprintf("  %-*s  %s", width, g.field, g.series), " ") + "\n")
 		}
-		fmt.Fprintf(p.w, "    %s\n", p.styled(bold, "-> "+visible(reason)))
+		fmt.Fprintf(&p.w, "    %s\n", p.styled(bold, "-> "+visible(reason)))
 	}
 }
 
@@ -227,9 +268,9 @@ func (p *printer) list(title string, lines []string) {
 	if title == "errors" {
 		style = bold + red
 	}
-	fmt.Fprintf(p.w, "\n%s\n", p.styled(style, title))
+	p.title(style, title)
 	for _, line := range lines {
-		fmt.Fprintf(p.w, "  %s\n", visible(line))
+		fmt.Fprintf(&p.w, "  %s\n", visible(line))
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"math"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -28,7 +29,7 @@ func sample(t *testing.T) *Results {
 	set(ITLP95, 1, "30s", "0.02")
 	set(SGLangRunning, 1, "30s", "2")
 	set(TokenThroughput, 0, "30s", "51.46123")
-	p.instant[kveSources[1].expr.query(&cfg, "30s")] = vector("0.8")
+	p.instant[kveSources[2].expr.query(&cfg, "30s")] = vector("0.8")
 	p.instant["sum by (status) (rate(x[30s]))"] = `[{"metric":{"status":"bad\u001b[2J"},"value":[1,"0"]},{"metric":{"status":"ok"},"value":[1,"2.5"]}]`
 	p.instant["("] = `!{"status":"error","errorType":"bad_data","error":"no\n\u001b[31mgood"}`
 	p.instant["nothing"] = `!{"status":"success","warnings":["partial answer"],"data":{"resultType":"vector","result":[]}}`
@@ -131,6 +132,54 @@ func TestWriteJSONWithoutAnything(t *testing.T) {
 	}
 }
 
+// TestWriteTextFits writes for a screen that has no room for all.
+func TestWriteTextFits(t *testing.T) {
+	r := sample(t)
+	var h History
+	for range historyLength {
+		h.Add(r)
+	}
+	for _, c := range []struct{ width, height int }{{80, 23}, {40, 5}, {1, 1}, {0, 23}, {200, 200}} {
+		var out bytes.Buffer
+		if err := r.WriteText(&out, Look{Color: true, History: &h, Width: c.width, Height: c.height}); err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+		if len(lines) > c.height {
+			t.Errorf("%d lines on a screen of %d", len(lines), c.height)
+		}
+		for _, line := range lines {
+			shown := []rune(regexp.MustCompile(`\x1b\[[0-9]*m`).ReplaceAllString(line, ""))
+			if c.width > 0 && len(shown) > c.width || strings.ContainsRune(string(shown), '\x1b') {
+				t.Errorf("%d wide: %q", c.width, line)
+			}
+			if n := strings.LastIndex(line, "\x1b["); n >= 0 && !strings.HasPrefix(line[n:], plain) {
+				t.Errorf("%q ends in a style", line)
+			}
+		}
+		if c.width == 80 {
+			golden(t, "screen.txt", out.Bytes())
+		}
+	}
+}
+
+func TestCut(t *testing.T) {
+	for _, c := range []struct {
+		line  string
+		width int
+		want  string
+	}{
+		{"abc", 0, "abc"}, {"abc", 3, "abc"}, {"abcd", 3, "ab…"}, {"äöü", 2, "ä…"}, {"abc", 1, "…"}, {"", 1, ""},
+		{bold + "abcd" + plain, 3, bold + "ab…" + plain},
+		{"ab" + bold + "cd" + plain + "ef", 2, "a…" + bold + plain},
+		{"ab" + bold + plain, 2, "ab" + bold + plain},
+	} {
+		if got := cut(c.line, c.width); got != c.want {
+			t.Errorf("%q to %d: got %q, want %q", c.line, c.width, got, c.want)
+		}
+	}
+}
+
 func TestCollapse(t *testing.T) {
 	got := collapse([]string{
 		"Failed to collect a: x: y", "Failed to collect b: x: y", "something else: z",
@@ -159,21 +208,30 @@ func TestHistory(t *testing.T) {
 	for _, v := range []*float64{f(0), f(7), nil, f(3), f(3.6), f(math.Inf(1))} {
 		add(v)
 	}
-	if got, want := h.line(string(TTFTP95)), "▁█ ▄▅ "; got != want {
+	if got, want := h.line(string(TTFTP95), historyLength), "▁█ ▄▅ "; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got, want := h.line(nameScore), "▄▄▄▄▄▄"; got != want {
+	if got, want := h.line(string(TTFTP95), 3), "▁█ "; got != want {
+		t.Errorf("the latest three: got %q, want %q", got, want)
+	}
+	if got, want := h.line(nameScore, historyLength), "▄▄▄▄▄▄"; got != want {
 		t.Errorf("always the same: got %q, want %q", got, want)
+	}
+	for _, v := range []float64{0.84721, 0.84722, 0.84721} {
+		add(f(v))
+	}
+	if got, want := h.line(string(TTFTP95), 3), "▄▄▄"; got != want {
+		t.Errorf("about the same: got %q, want %q", got, want)
 	}
 	for range historyLength {
 		add(f(0))
 	}
-	if got, want := h.line(string(TTFTP95)), strings.Repeat("▁", historyLength); got != want {
+	if got, want := h.line(string(TTFTP95), historyLength), strings.Repeat("▁", historyLength); got != want {
 		t.Errorf("the oldest are forgotten: got %q, want %q", got, want)
 	}
 	add(f(math.MaxFloat64))
 	add(f(-math.MaxFloat64))
-	if got := []rune(h.line(string(TTFTP95))); got[len(got)-2] != '█' || got[len(got)-1] != '▁' {
+	if got := []rune(h.line(string(TTFTP95), historyLength)); got[len(got)-2] != '█' || got[len(got)-1] != '▁' {
 		t.Errorf("got %q", string(got))
 	}
 }

@@ -2,6 +2,7 @@ package collect
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -27,7 +28,7 @@ var reasons = []reason{
 		"the processor has nothing to tell yet"},
 	{"dynamo_component_kvstats_", "dynamo_component_",
 		"no worker is scraped: add its metrics port to the targets",
-		"this server does not publish it; Dynamo gave it up after 1.0"},
+		"no engine has told it yet, or the server does not publish it: Dynamo gave it up after 1.0"},
 	{"dynamo_component_", "dynamo_component_",
 		"no worker is scraped: add its metrics port to the targets",
 		"this server does not publish it"},
@@ -62,6 +63,11 @@ func likelyReason(series string, exist map[string]bool) string {
 	return "nothing that publishes it is scraped"
 }
 
+// modelless is what series begin with that Stator publishes without a model.
+var modelless = []string{
+	"dynamo_component_inflight_requests", "dynamo_component_thompson_", "dynamo_frontend_router_queue_", "stator_engine_", "stator_worker_",
+}
+
 // why says why an expression whose series exist has no number in the window. Undefined is
 // when it had one that is not finite.
 func (c *collection) why(t template, undefined bool) string {
@@ -81,7 +87,11 @@ func (c *collection) why(t template, undefined bool) string {
 	case undefined:
 		return "nothing happened " + in
 	case only != nil:
-		return fmt.Sprintf("no samples for %s %s", strings.Join(only, " and "), in)
+		text := fmt.Sprintf("no samples for %s %s", strings.Join(only, " and "), in)
+		if c.cfg.Model != "" && slices.ContainsFunc(modelless, func(prefix string) bool { return strings.HasPrefix(t.names()[0], prefix) }) {
+			text += "; Stator publishes it for all models together"
+		}
+		return text
 	case t.ranged():
 		return "fewer than two samples " + in
 	default:

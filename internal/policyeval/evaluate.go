@@ -14,18 +14,22 @@ import (
 var ErrEmpty = errors.New("no decisions to evaluate")
 
 const (
-	// DefaultMaxWeight is what 1/probability is bounded by.
+	// DefaultMaxWeight is what weights are bounded by.
 	DefaultMaxWeight = 50
 	// minEffective and minSupport are what an estimate needs to be trusted: so many
 	// effective samples, and so much of the target's choices within reach of the recorded
-	// policy.
+	// policy. maxUnfinished is the share of requests that may come to another end than an
+	// answer from the worker that was chosen.
 	minEffective = 200
 	minSupport   = 0.95
+
+	maxUnfinished = 0.01
 )
 
 // Config configures [Log.Evaluate]. The zero value has working defaults.
 type Config struct {
-	// MaxWeight bounds 1/probability; 0 means [DefaultMaxWeight].
+	// MaxWeight bounds what a row counts for: how much more likely the policy was to choose
+	// the same. 0 means [DefaultMaxWeight].
 	MaxWeight float64
 	// Resamples, if above 0, has intervals come from estimating so many times again from
 	// rows drawn at random, with the numbers of Seed.
@@ -180,10 +184,10 @@ func (u unit) change(v thompson.Interval) Interval {
 type weighing struct {
 	limit   float64
 	rows    []thompson.LoggedRow
-	support float64
-	// off is how far the sum of weights is from what is expected of it, and variance what
-	// the odds say that chance makes of that.
-	off, variance float64
+	clipped int
+	// support is what is expected of the sum of weights, off how far it is from that, and
+	// variance what the odds say that chance makes of it.
+	support, off, variance float64
 }
 
 func newWeighing(limit float64, rows int) *weighing {
@@ -191,20 +195,28 @@ func newWeighing(limit float64, rows int) *weighing {
 }
 
 func (w *weighing) add(d *decision, target, predicted []float64, reward float64) {
-	row := thompson.LoggedRow{P: d.odds[d.chosen], Reward: reward, Target: target[d.chosen], Predicted: predicted[d.chosen]}
-	mean, square := 0.0, 0.0 // of the weight
+	row := thompson.LoggedRow{Reward: reward, Predicted: predicted[d.chosen]}
+	expected, square := 0.0, 0.0 // of the weight
 	for i, t := range target {
 		row.TargetPredicted += t * predicted[i]
 		if p := d.odds[i]; p > 0 {
-			weight := t * min(1/p, w.limit)
-			w.support += t
-			mean += p * weight
-			square += p * weight * weight
+			expected += min(t, p*w.limit)
+			square += min(t, p*w.limit) * min(t/p, w.limit)
 		}
 	}
+	// The weight, and not 1/p, is bounded, so that a choice that is as unlikely for the
+	// target keeps the weight 1.
+	t, p := target[d.chosen], d.odds[d.chosen]
+	weight := min(t/p, w.limit)
+	if t/p > w.limit {
+		w.clipped++
+	}
+	row.P = max(p, 1/w.limit)
+	row.Target = min(weight*row.P, 1)
 	w.rows = append(w.rows, row)
-	w.off += row.Target*min(1/row.P, w.limit) - mean
-	w.variance += max(square-mean*mean, 0)
+	w.support += expected
+	w.off += weight - expected
+	w.variance += max(square-expected*expected, 0)
 }
 
 // misfit reports whether weights are off by more than a little, and by more than chance can
@@ -221,10 +233,10 @@ func (w *weighing) result(p *Policy, e *thompson.Evaluation, u unit) Result {
 		Change:           u.change(e.Gain),
 		IPS:              u.interval(e.IPS),
 		SNIPS:            u.interval(e.SNIPS),
-		Support:          number(w.support / float64(len(w.rows))),
+		Support:          number(min(w.support/float64(len(w.rows)), 1)),
 		EffectiveSamples: number(e.EffectiveSamples),
 		MeanWeight:       number(e.MeanWeight),
-		Clipped:          e.Clipped,
+		Clipped:          w.clipped,
 		misfit:           w.misfit(),
 	}
 	r.Verdict = Unclear

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stator-ai/stator/internal/trace"
 	"github.com/stator-ai/stator/nvext"
 )
 
@@ -73,8 +74,9 @@ func TestEvaluateCovers(t *testing.T) {
 
 // TestEvaluateLogged sees the recorded policy by its own rows.
 func TestEvaluateLogged(t *testing.T) {
-	for _, m := range Metrics {
-		r, err := newWorld(3, 0.6).log(500, Options{Metric: m}).Evaluate(policies(t, "logged"), Config{})
+	for i, m := range Metrics {
+		// A bound makes no difference: no choice is less likely than it was.
+		r, err := newWorld(3, 0.6).log(500, Options{Metric: m}).Evaluate(policies(t, "logged"), Config{MaxWeight: float64(i)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -132,6 +134,17 @@ func TestEvaluateWarns(t *testing.T) {
 	certain := newWorld(1, 0).log(300, Options{})
 	liar := newWorld(1, 0)
 	liar.lies = true
+	failures := newWorld(1, 0.6)
+	failing := failures.log(200, Options{})
+	for i := range 40 {
+		row := failures.row()
+		if i%2 == 0 {
+			row.Outcome = trace.OutcomeError
+		} else {
+			row.Attempts = append(row.Attempts, row.Attempts[0])
+		}
+		failing.Add(row)
+	}
 	for _, test := range []struct {
 		name    string
 		log     *Log
@@ -142,11 +155,13 @@ func TestEvaluateWarns(t *testing.T) {
 	}{
 		{"nothing but the recorded choices", certain, "cost", Config{}, Unclear, []string{"the recorded policy left nothing to chance"}},
 		{"nothing to chance", certain, "random", Config{}, Untrusted, []string{
-			"the recorded policy left nothing to chance", "random: the recorded policy could not have made 75.0 % of its choices"}},
+			"the recorded policy left nothing to chance", "random: the recorded policy makes 75.0 % of its choices never, or too rarely to tell"}},
 		{"few rows", newWorld(1, 0.6).log(40, Options{}), "random", Config{}, Untrusted, []string{"random: 27 effective samples, of at least 200"}},
 		{"wrong probabilities", liar.log(1000, Options{}), "cost", Config{}, Untrusted, []string{
 			"cost: weights of 3.998 on average, where 1.000 is expected: the recorded probabilities are not those of the choices"}},
-		{"bounded", newWorld(1, 0.6).log(1000, Options{}), "random", Config{MaxWeight: 4}, Worse, []string{"random: 31.4 % of weights were bounded by 4"}},
+		{"bounded", newWorld(1, 0.6).log(1000, Options{}), "random", Config{MaxWeight: 1}, Untrusted, []string{
+			"random: the recorded policy makes 26.5 % of its choices never, or too rarely to tell"}},
+		{"failures", failing, "logged", Config{}, Unclear, []string{"16.7 % of requests were not completed, or placed more than once"}},
 	} {
 		r, err := test.log.Evaluate(policies(t, test.policy), test.cfg)
 		if err != nil {

@@ -23,9 +23,10 @@ const (
 	// cached, the time to the first token and the time between tokens in one.
 	MetricReward Metric = "reward"
 	// MetricTTFT, MetricITL and MetricE2E are times: to the first token, between tokens,
-	// and to the end of the answer. Policies are compared by the mean of the logarithm,
-	// which is shown as the geometric mean: a single answer that took very long does not
-	// decide.
+	// and to the end of the answer. They begin with the choice: what a request waited
+	// before it, in a queue or for its tokens, is not the choice's doing. Policies are
+	// compared by the mean of the logarithm, which is shown as the geometric mean: a single
+	// answer that took very long does not decide.
 	MetricTTFT Metric = "ttft"
 	MetricITL  Metric = "itl"
 	MetricE2E  Metric = "e2e"
@@ -158,17 +159,17 @@ func (l *Log) value(r *trace.Row) (float64, Reason) {
 	single := r.OutputTokens != nil && *r.OutputTokens <= 1
 	switch l.opts.Metric {
 	case MetricTTFT:
-		return millis(r.TTFTMS), ""
+		return millis(sincePlaced(r, r.TTFTMS)), ""
 	case MetricITL:
 		if !known(r.AvgITLMS) {
 			return 0, NoTokenTimes
 		}
-		return millis(r.AvgITLMS), ""
+		return millis(*r.AvgITLMS), ""
 	case MetricE2E:
 		if !known(r.TotalTimeMS) {
 			return 0, NoTokenTimes
 		}
-		return millis(r.TotalTimeMS), ""
+		return millis(sincePlaced(r, r.TotalTimeMS)), ""
 	}
 	var itl time.Duration // nobody waits between the tokens of an answer that has one
 	switch {
@@ -187,7 +188,7 @@ func (l *Log) value(r *trace.Row) (float64, Reason) {
 	case !l.opts.UnknownCacheIsZero:
 		return 0, NoCachedTokens
 	}
-	return thompson.Reward(float64(cached)/float64(max(prompt, 1)), span(*r.TTFTMS), itl), ""
+	return thompson.Reward(float64(cached)/float64(max(prompt, 1)), span(sincePlaced(r, r.TTFTMS)), itl), ""
 }
 
 // known reports whether a time is there, and is one.
@@ -195,8 +196,17 @@ func known(ms *nvext.Float) bool {
 	return ms != nil && *ms >= 0 && !math.IsInf(float64(*ms), 0)
 }
 
+// sincePlaced returns a time from a request's only placement on, given the time since its
+// arrival, which counts whole where the row does not say when it was placed.
+func sincePlaced(r *trace.Row, ms *nvext.Float) nvext.Float {
+	if placed := r.Attempts[0].PlacedMS; known(placed) {
+		return max(*ms-*placed, 0)
+	}
+	return *ms
+}
+
 // millis returns a time that has a logarithm: rows are exact to the microsecond.
-func millis(ms *nvext.Float) float64 { return max(float64(*ms), 0.001) }
+func millis(ms nvext.Float) float64 { return max(float64(ms), 0.001) }
 
 func span(ms nvext.Float) time.Duration {
 	const most = float64(math.MaxInt64 / 2)

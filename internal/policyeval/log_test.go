@@ -78,13 +78,22 @@ func TestValue(t *testing.T) {
 	row := newWorld(1, 0).row()
 	row.InputTokens, row.EngineInputTokens, row.CachedTokens = 900, new(1000), new(500)
 	row.TTFTMS, row.AvgITLMS, row.TotalTimeMS = new(nvext.Float(500)), new(nvext.Float(50)), new(nvext.Float(0))
-	for m, want := range map[Metric]float64{MetricReward: 0.2 + 0.2 + 0.1, MetricTTFT: 500, MetricITL: 50, MetricE2E: 0.001} {
-		l := NewLog(Options{Metric: m})
-		l.Add(row)
-		if l.Len() != 1 || math.Abs(l.decisions[0].value-want) > 1e-12 {
-			t.Errorf("%s: %+v, want %v", m, l.decisions, want)
+	check := func(want map[Metric]float64) {
+		t.Helper()
+		for m, want := range want {
+			l := NewLog(Options{Metric: m})
+			l.Add(row)
+			if l.Len() != 1 || math.Abs(l.decisions[0].value-want) > 1e-12 {
+				t.Errorf("%s: %+v, want %v", m, l.decisions, want)
+			}
 		}
 	}
+	check(map[Metric]float64{MetricReward: 0.2 + 0.2 + 0.1, MetricTTFT: 500, MetricITL: 50, MetricE2E: 0.001})
+	// What it waited before it was placed does not count.
+	row.TTFTMS, row.TotalTimeMS, row.Attempts[0].PlacedMS = new(nvext.Float(2500)), new(nvext.Float(7000)), new(nvext.Float(2000))
+	check(map[Metric]float64{MetricReward: 0.2 + 0.2 + 0.1, MetricTTFT: 500, MetricITL: 50, MetricE2E: 5000})
+	row.Attempts[0].PlacedMS = new(nvext.Float(2600))
+	check(map[Metric]float64{MetricReward: 0.2 + 0.4 + 0.1, MetricTTFT: 0.001})
 }
 
 // TestRead writes rows down and reads them back, in all the ways in which they may come.

@@ -50,7 +50,8 @@ type Result struct {
 	// nothing of choices that the recorded policy could not make.
 	IPS   Interval `json:"ips"`
 	SNIPS Interval `json:"snips"`
-	// Support is the share of the policy's choices that the recorded one could have made.
+	// Support is the share of the policy's choices that the recorded one could have made. A
+	// choice that it was less likely to make than once in MaxWeight counts in part.
 	Support number `json:"support"`
 	// EffectiveSamples is how many equally weighted rows would say as much.
 	EffectiveSamples number `json:"effective_samples"`
@@ -73,7 +74,7 @@ type Report struct {
 	Recorded map[string]int `json:"recorded"`
 	Skipped  Skipped        `json:"skipped"`
 	// Bootstrap is how many times intervals were estimated again; 0 if they come from
-	// variances. MaxWeight is what 1/probability was bounded by.
+	// variances. MaxWeight is what weights were bounded by.
 	Bootstrap int     `json:"bootstrap"`
 	MaxWeight float64 `json:"max_weight"`
 	// Value is the mean of the recorded decisions: of rewards, or the geometric mean of
@@ -94,28 +95,29 @@ func (r *Report) warn() {
 	if r.Chance == 0 {
 		add("the recorded policy left nothing to chance: rows say something about another one only where it chooses the same; router.cost.temperature or router.policy thompson let chance have a part")
 	}
+	unfinished := r.Skipped[NotCompleted] + r.Skipped[Retried]
+	if share := float64(unfinished) / float64(r.Rows+unfinished); share > maxUnfinished {
+		add("%.1f %% of requests were not completed, or placed more than once: whether other policies would have more or fewer of these is not in these numbers", 100*share)
+	}
 	for i := range r.Policies {
 		p := &r.Policies[i]
 		if p.EffectiveSamples < minEffective {
 			add("%s: %.0f effective samples, of at least %d that intervals need", p.Policy, p.EffectiveSamples, minEffective)
 		}
 		if p.Support < minSupport {
-			add("%s: the recorded policy could not have made %.1f %% of its choices: IPS and SNIPS know nothing of these, and DR what the model says", p.Policy, 100*(1-p.Support))
+			add("%s: the recorded policy makes %.1f %% of its choices never, or too rarely to tell: IPS and SNIPS know nothing of these, and DR what the model says", p.Policy, 100*(1-p.Support))
 		}
 		if p.misfit {
 			add("%s: weights of %.3f on average, where %.3f is expected: the recorded probabilities are not those of the choices", p.Policy, p.MeanWeight, p.Support)
-		}
-		if share := float64(p.Clipped) / float64(r.Rows); share > 0.01 {
-			add("%s: %.1f %% of weights were bounded by %g, which makes estimates too near to the model's", p.Policy, 100*share, r.MaxWeight)
 		}
 	}
 }
 
 var metricTexts = map[Metric]string{
 	MetricReward: "reward, 0 to 1: 0.4·cached share of the prompt + 0.4/(1 + TTFT/0.5 s) + 0.2/(1 + ITL/0.05 s)",
-	MetricTTFT:   "time to the first token in ms, geometric mean; less is better",
+	MetricTTFT:   "time from the choice to the first token in ms, geometric mean; less is better",
 	MetricITL:    "time between tokens in ms, geometric mean; less is better",
-	MetricE2E:    "time to the end of the answer in ms, geometric mean; less is better",
+	MetricE2E:    "time from the choice to the end of the answer in ms, geometric mean; less is better",
 }
 
 // String returns the report as a table for a person to read.
