@@ -20,10 +20,10 @@ const module = "github.com/stator-ai/stator"
 // a lower layer, so that the path of a request can be read downwards and nothing
 // below can ask what is above. Paths are relative to the module; "." is its root.
 var layers = [][]string{
-	{"bench", "examples/agent", "hints/sdktest", "internal/llamatest", "internal/vllmtest"},
+	{"bench", "examples/agent", "hints/sdktest", "internal/llamatest", "internal/promtest", "internal/vllmtest"},
 	{"cmd/stator", "internal/ucd/gen", "internal/tokenize/normal/gen", "internal/tokenize/qwen3/gen"},
 	{"."},
-	{"internal/collect", "internal/doctor", "internal/frontend", "internal/hintproxy", "internal/indexserver", "internal/policyeval", "internal/replay"},
+	{"internal/collect", "internal/doctor", "internal/frontend", "internal/hintproxy", "internal/indexserver", "internal/monitor", "internal/policyeval", "internal/replay"},
 	{"internal/router", "internal/kvlink", "internal/engine/detect"},
 	{"internal/kvfeed", "internal/engine/vllm", "internal/engine/sglang", "internal/engine/trtllm", "internal/engine/llamacpp"},
 	{"internal/engine/eventsocket", "internal/engine/openaihttp", "internal/engine/enginetest", "internal/kvindex", "internal/sched", "internal/thompson", "internal/simserver", "internal/trace/tracetest"},
@@ -60,7 +60,7 @@ var rules = slices.Concat(
 			reason:    "an engine is reached over HTTP, simulated or not; only what wires a server up knows",
 		},
 		{
-			except:    []string{".", "internal/frontend", "internal/indexserver", "internal/router"},
+			except:    []string{".", "internal/frontend", "internal/indexserver", "internal/monitor", "internal/router"},
 			forbidden: module + "/internal/metrics",
 			reason:    "numbers are published by those who own them; the layers below return values",
 		},

@@ -29,6 +29,8 @@
 // …_prompt_tokens_total by model, worker and class of prefix. It counts complete answers
 // to chats and completions, whatever policy placed them.
 //
+// Catalogue lists all families, for what is made from their names: rules and dashboards.
+//
 // Names under stator_ are this project's own. In the families that describe requests the
 // model label is lower-cased, elsewhere it is the served name as it is; models whose
 // names differ only by case share the former.

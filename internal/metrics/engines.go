@@ -46,55 +46,42 @@ func (s *Set) WatchEngines(sample func() []EngineSample) { s.fam.engines.sample.
 
 // engineCollector exposes what a function tells when it is scraped.
 type engineCollector struct {
+	descs
 	sample atomic.Pointer[func() []EngineSample]
 
-	info, warning                               *prometheus.Desc
-	running, waiting, usage, age                *prometheus.Desc
-	link, batches, events, bytes, failures, lag *prometheus.Desc
-	misplaced                                   *prometheus.Desc
-	cacheUsage, activeBlocks, totalBlocks       *prometheus.Desc
+	info, warning, link                   gaugeDesc
+	running, waiting, usage, age, lag     gaugeDesc
+	batches, events, bytes                counterDesc
+	failures, misplaced                   counterDesc
+	cacheUsage, activeBlocks, totalBlocks gaugeDesc
 }
 
 var _ prometheus.Collector = (*engineCollector)(nil)
 
 func newEngineCollector(r registrar) *engineCollector {
-	stats := func(name, help string) *prometheus.Desc {
-		r.own(kvstatsPrefix + name)
-		return prometheus.NewDesc(kvstatsPrefix+name, help, []string{"model", labelWorker, "dp_rank"}, nil)
-	}
-	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc(ownPrefix+name, help, labels, nil)
-	}
-	rank := []string{"worker_id", "dp_rank"}
-	return &engineCollector{
-		info:         desc("engine_info", "What a worker says it is.", "worker_id", "kind", "version"),
-		warning:      desc("engine_warning", "What stands in the way of a worker's best use; see GET /v1/engines for words.", "worker_id", "code"),
-		running:      desc("engine_running_requests", "Requests that a worker runs, as it says.", rank...),
-		waiting:      desc("engine_waiting_requests", "Requests that wait at a worker, as it says.", rank...),
-		usage:        desc("engine_kv_usage", "Share of a worker's KV cache in use, as it says.", rank...),
-		age:          desc("engine_report_age_seconds", "How long ago a worker said what its load is.", rank...),
-		link:         desc("event_link", "State of the connection that a worker's cache events come by.", append(rank, "state")...),
-		batches:      desc("event_batches_total", "Batches of cache events that came from a worker.", rank...),
-		events:       desc("event_received_total", "Cache events that came from a worker and could be used.", rank...),
-		bytes:        desc("event_bytes_total", "Bytes of cache events that came from a worker.", rank...),
-		failures:     desc("event_link_failures_total", "Connections for cache events that could not be made, or broke.", rank...),
-		misplaced:    desc("event_misplaced_batches_total", "Batches of cache events about a rank that the worker does not have.", rank...),
-		cacheUsage:   stats("gpu_cache_usage_percent", "Share of the rank's cache that requests hold, 0 to 100, as the engine says, else as booked."),
-		activeBlocks: stats("active_blocks", "Blocks of the rank's cache that requests hold, as the engine says, else as booked."),
-		totalBlocks:  stats("total_blocks", "Blocks of the rank's cache."),
+	c := &engineCollector{descs: descs{r: r}}
+	const p = ownPrefix
+	rank := []string{labelWorker, "dp_rank"}
+	c.info = c.gauge(p+"engine_info", "What a worker says it is.", labelWorker, "kind", "version")
+	c.warning = c.gauge(p+"engine_warning", "What stands in the way of a worker's best use; see GET /v1/engines for words.", labelWorker, "code")
+	c.running = c.gauge(p+"engine_running_requests", "Requests that a worker runs, as it says.", rank...)
+	c.waiting = c.gauge(p+"engine_waiting_requests", "Requests that wait at a worker, as it says.", rank...)
+	c.usage = c.gauge(p+"engine_kv_usage", "Share of a worker's KV cache in use, as it says.", rank...)
+	c.age = c.gauge(p+"engine_report_age_seconds", "How long ago a worker said what its load is.", rank...)
+	c.link = c.gauge(p+"event_link", "State of the connection that a worker's cache events come by.", append(rank, "state")...)
+	c.batches = c.counter(p+"event_batches_total", "Batches of cache events that came from a worker.", rank...)
+	c.events = c.counter(p+"event_received_total", "Cache events that came from a worker and could be used.", rank...)
+	c.bytes = c.counter(p+"event_bytes_total", "Bytes of cache events that came from a worker.", rank...)
+	c.failures = c.counter(p+"event_link_failures_total", "Connections for cache events that could not be made, or broke.", rank...)
+	c.misplaced = c.counter(p+"event_misplaced_batches_total", "Batches of cache events about a rank that the worker does not have.", rank...)
+	c.lag = c.gauge(p+"event_lag_seconds", "Age of the latest cache events when they came, by two clocks.", rank...)
 
-		lag: desc("event_lag_seconds", "Age of the latest cache events when they came, by two clocks.", rank...),
-	}
-}
-
-// Describe implements prometheus.Collector.
-func (c *engineCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{
-		c.info, c.warning, c.running, c.waiting, c.usage, c.age, c.link, c.batches, c.events, c.bytes, c.failures, c.misplaced, c.lag,
-		c.cacheUsage, c.activeBlocks, c.totalBlocks,
-	} {
-		ch <- d
-	}
+	c.r = r.of(PartWorker)
+	stats := []string{"model", labelWorker, "dp_rank"}
+	c.cacheUsage = c.gauge(kvstatsPrefix+"gpu_cache_usage_percent", "Share of the rank's cache that requests hold, 0 to 100, as the engine says, else as booked.", stats...)
+	c.activeBlocks = c.gauge(kvstatsPrefix+"active_blocks", "Blocks of the rank's cache that requests hold, as the engine says, else as booked.", stats...)
+	c.totalBlocks = c.gauge(kvstatsPrefix+"total_blocks", "Blocks of the rank's cache.", stats...)
+	return c
 }
 
 // Collect implements prometheus.Collector.

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 
@@ -46,7 +47,8 @@ func hitRateBuckets() []float64 {
 // families holds every collector. The names are here and, of what belongs together, in
 // the file of its recorder.
 type families struct {
-	parts map[string]Part // whose a family is, by its name; the frontend's if it is not here
+	parts     map[string]Part   // whose a family is, by its name; the frontend's if it is not here
+	catalogue map[string]Family // all of them, by name
 
 	// Requests; the model label is lower-cased.
 	requests       *prometheus.CounterVec
@@ -155,24 +157,24 @@ type families struct {
 
 	// Indexes and their feeds, sampled when they are scraped.
 	indexes        *indexCollector
-	eventsApplied  *prometheus.Desc
-	eventWarnings  *prometheus.Desc
-	indexRanks     *prometheus.Desc
-	indexBlocks    *prometheus.Desc
-	indexOrphans   *prometheus.Desc
-	indexBytes     *prometheus.Desc
-	indexForgotten *prometheus.Desc
-	indexExpired   *prometheus.Desc
-	indexPruned    *prometheus.Desc
-	eventsSkipped  *prometheus.Desc
-	feedQueueDepth *prometheus.Desc
-	feedLag        *prometheus.Desc
-	feedGaps       *prometheus.Desc
-	feedMissed     *prometheus.Desc
-	feedStale      *prometheus.Desc
-	feedRestarts   *prometheus.Desc
-	feedRecoveries *prometheus.Desc
-	feedDropped    *prometheus.Desc
+	eventsApplied  counterDesc
+	eventWarnings  counterDesc
+	indexRanks     gaugeDesc
+	indexBlocks    gaugeDesc
+	indexOrphans   gaugeDesc
+	indexBytes     gaugeDesc
+	indexForgotten counterDesc
+	indexExpired   counterDesc
+	indexPruned    counterDesc
+	eventsSkipped  counterDesc
+	feedQueueDepth gaugeDesc
+	feedLag        gaugeDesc
+	feedGaps       counterDesc
+	feedMissed     counterDesc
+	feedStale      counterDesc
+	feedRestarts   counterDesc
+	feedRecoveries counterDesc
+	feedDropped    counterDesc
 
 	engines *engineCollector
 	learner *learnCollector
@@ -195,7 +197,7 @@ type families struct {
 // newFamilies registers all families. It panics if two share a name, which the
 // choice of prefix cannot bring about: see sanitizePrefix.
 func newFamilies(reg *prometheus.Registry, o Options) *families {
-	r := registrar{reg: reg, parts: make(map[string]Part), part: PartFrontend}
+	r := registrar{reg: reg, parts: make(map[string]Part), catalogue: make(map[string]Family), part: PartFrontend}
 	p := sanitizePrefix(o.Prefix) + "_"
 
 	durations := o.Buckets.RequestDuration.bounds(defaultRequestDuration)
@@ -213,10 +215,11 @@ func newFamilies(reg *prometheus.Registry, o Options) *families {
 	feed := []string{"model", "worker_id", "dp_rank"}
 	class := []string{"model", "policy_class"}
 	cache := []string{"model", "worker_id"}
-	x := newIndexCollector()
+	x := newIndexCollector(r)
 
 	f := &families{
-		parts: r.parts,
+		parts:     r.parts,
+		catalogue: r.catalogue,
 
 		requests:       r.counters(p+"requests_total", "Requests finished, by how they ended.", "model", "endpoint", "request_type", "status", "error_type"),
 		started:        r.counters(p+"requests_started_total", "Requests begun, whether or not they have finished.", "model", "endpoint", "request_type"),
@@ -315,32 +318,32 @@ func newFamilies(reg *prometheus.Registry, o Options) *families {
 		cacheOverpredicted: r.counters(ownPrefix+"cache_overpredicted_tokens_total", "Prompt tokens predicted to be in the worker's cache that were not.", cache...),
 
 		indexes:        x,
-		eventsApplied:  x.desc(eventPrefix+"kv_cache_events_applied", "Events taken into the indexes, by what they say and how it ended.", "event_type", "status"),
-		eventWarnings:  x.desc(eventPrefix+"kv_cache_event_warnings", "Blocks in events that are suspicious and did no harm.", "warning_kind"),
-		indexRanks:     x.desc(ownPrefix+"index_ranks", "Ranks that the index knows.", "model"),
-		indexBlocks:    x.desc(ownPrefix+"index_blocks", "Blocks in the index, one for each rank and tier that holds it.", "model"),
-		indexOrphans:   x.desc(ownPrefix+"index_orphans", "Blocks in the index that no lookup finds, because a block before them is missing.", "model"),
-		indexBytes:     x.desc(ownPrefix+"index_bytes", "Memory that the index takes, about.", "model"),
-		indexForgotten: x.desc(ownPrefix+"index_forgotten_total", "Blocks given up because too many lacked a block before them.", "model"),
-		indexExpired:   x.desc(ownPrefix+"index_expired_total", "Blocks that left the index because their time was over.", "model"),
-		indexPruned:    x.desc(ownPrefix+"index_pruned_total", "Blocks that left the index because there were too many.", "model"),
-		eventsSkipped:  x.desc(ownPrefix+"kv_events_skipped_total", "Events of engines that were left out.", "model", "reason"),
-		feedQueueDepth: x.desc(ownPrefix+"feed_queue_depth", "Batches of events that wait to be applied.", feed...),
-		feedLag:        x.desc(ownPrefix+"feed_lag_seconds", "How long the oldest batch of events has been waiting.", feed...),
-		feedGaps:       x.desc(ownPrefix+"feed_gaps_total", "Times that numbers of batches were missing.", feed...),
-		feedMissed:     x.desc(ownPrefix+"feed_missed_batches_total", "Batches that were missing, recovered or not.", feed...),
-		feedStale:      x.desc(ownPrefix+"feed_stale_total", "Batches ignored because they had been seen before.", feed...),
-		feedRestarts:   x.desc(ownPrefix+"feed_restarts_total", "Times that a rank began anew.", feed...),
-		feedRecoveries: x.desc(ownPrefix+"feed_recoveries_total", "Attempts to recover what was missing, by how they ended.", append(feed, "outcome")...),
-		feedDropped:    x.desc(ownPrefix+"feed_dropped_batches_total", "Batches dropped because there was no room for them.", feed...),
+		eventsApplied:  x.counter(eventPrefix+"kv_cache_events_applied", "Events taken into the indexes, by what they say and how it ended.", "event_type", "status"),
+		eventWarnings:  x.counter(eventPrefix+"kv_cache_event_warnings", "Blocks in events that are suspicious and did no harm.", "warning_kind"),
+		indexRanks:     x.gauge(ownPrefix+"index_ranks", "Ranks that the index knows.", "model"),
+		indexBlocks:    x.gauge(ownPrefix+"index_blocks", "Blocks in the index, one for each rank and tier that holds it.", "model"),
+		indexOrphans:   x.gauge(ownPrefix+"index_orphans", "Blocks in the index that no lookup finds, because a block before them is missing.", "model"),
+		indexBytes:     x.gauge(ownPrefix+"index_bytes", "Memory that the index takes, about.", "model"),
+		indexForgotten: x.counter(ownPrefix+"index_forgotten_total", "Blocks given up because too many lacked a block before them.", "model"),
+		indexExpired:   x.counter(ownPrefix+"index_expired_total", "Blocks that left the index because their time was over.", "model"),
+		indexPruned:    x.counter(ownPrefix+"index_pruned_total", "Blocks that left the index because there were too many.", "model"),
+		eventsSkipped:  x.counter(ownPrefix+"kv_events_skipped_total", "Events of engines that were left out.", "model", "reason"),
+		feedQueueDepth: x.gauge(ownPrefix+"feed_queue_depth", "Batches of events that wait to be applied.", feed...),
+		feedLag:        x.gauge(ownPrefix+"feed_lag_seconds", "How long the oldest batch of events has been waiting.", feed...),
+		feedGaps:       x.counter(ownPrefix+"feed_gaps_total", "Times that numbers of batches were missing.", feed...),
+		feedMissed:     x.counter(ownPrefix+"feed_missed_batches_total", "Batches that were missing, recovered or not.", feed...),
+		feedStale:      x.counter(ownPrefix+"feed_stale_total", "Batches ignored because they had been seen before.", feed...),
+		feedRestarts:   x.counter(ownPrefix+"feed_restarts_total", "Times that a rank began anew.", feed...),
+		feedRecoveries: x.counter(ownPrefix+"feed_recoveries_total", "Attempts to recover what was missing, by how they ended.", append(feed, "outcome")...),
+		feedDropped:    x.counter(ownPrefix+"feed_dropped_batches_total", "Batches dropped because there was no room for them.", feed...),
 
 		work:      newWorkFamilies(r, o.Namespace),
 		processor: newProcessorFamilies(r),
 		kve:       newKVEFamilies(r),
 		thompson:  newThompsonFamilies(r),
 
-		engines: newEngineCollector(r.of(PartWorker)),
-		learner: newLearnCollector(),
+		engines: newEngineCollector(r),
+		learner: newLearnCollector(r),
 
 		serviceDuration:  r.histograms(servicePrefix+"request_duration_seconds", "Time to answer a request to the index service.", prometheus.ExponentialBuckets(0.0001, 2, 20), nil, "endpoint"),
 		serviceRequests:  r.counters(servicePrefix+"requests_total", "Requests to the index service.", "endpoint", "method"),
@@ -377,11 +380,12 @@ func sanitizePrefix(prefix string) string {
 	return defaultPrefix
 }
 
-// registrar makes collectors and registers them.
+// registrar makes collectors and registers them, and notes what they expose.
 type registrar struct {
-	reg   *prometheus.Registry
-	parts map[string]Part // gets the names of those that are not the frontend's
-	part  Part            // whose they are
+	reg       *prometheus.Registry
+	parts     map[string]Part   // gets the names of those that are not the frontend's
+	catalogue map[string]Family // gets all of them
+	part      Part              // whose they are
 }
 
 // of returns a registrar of another part's families.
@@ -390,22 +394,20 @@ func (r registrar) of(p Part) registrar {
 	return r
 }
 
-// add registers a family.
-func (r registrar) add(name string, c prometheus.Collector) {
-	r.own(name)
-	r.reg.MustRegister(c)
-}
-
-// own notes whose a family is.
-func (r registrar) own(name string) {
+// note notes a family: whose it is, and what it is like.
+func (r registrar) note(t FamilyType, name, help string, constant prometheus.Labels, labels []string) {
 	if r.part != PartFrontend {
 		r.parts[name] = r.part
 	}
+	labels = slices.AppendSeq(slices.Clone(labels), maps.Keys(constant))
+	slices.Sort(labels)
+	r.catalogue[name] = Family{Name: name, Help: help, Type: t, Labels: labels}
 }
 
 func (r registrar) counter(name, help string) prometheus.Counter {
 	c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
-	r.add(name, c)
+	r.note(CounterFamily, name, help, nil, nil)
+	r.reg.MustRegister(c)
 	return c
 }
 
@@ -415,36 +417,42 @@ func (r registrar) counters(name, help string, labels ...string) *prometheus.Cou
 
 func (r registrar) counterVec(name, help string, constant prometheus.Labels, labels ...string) *prometheus.CounterVec {
 	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: constant}, labels)
-	r.add(name, v)
+	r.note(CounterFamily, name, help, constant, labels)
+	r.reg.MustRegister(v)
 	return v
 }
 
 func (r registrar) gauge(name, help string) prometheus.Gauge {
 	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
-	r.add(name, g)
+	r.note(GaugeFamily, name, help, nil, nil)
+	r.reg.MustRegister(g)
 	return g
 }
 
 func (r registrar) gauges(name, help string, labels ...string) *prometheus.GaugeVec {
 	v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
-	r.add(name, v)
+	r.note(GaugeFamily, name, help, nil, labels)
+	r.reg.MustRegister(v)
 	return v
 }
 
 func (r registrar) histogram(name, help string, upper []float64, constant prometheus.Labels) prometheus.Histogram {
 	h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: upper, ConstLabels: constant})
-	r.add(name, h)
+	r.note(HistogramFamily, name, help, constant, nil)
+	r.reg.MustRegister(h)
 	return h
 }
 
 func (r registrar) histograms(name, help string, upper []float64, constant prometheus.Labels, labels ...string) *prometheus.HistogramVec {
 	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: upper, ConstLabels: constant}, labels)
-	r.add(name, v)
+	r.note(HistogramFamily, name, help, constant, labels)
+	r.reg.MustRegister(v)
 	return v
 }
 
 func (r registrar) weighted(name, help string, upper []float64, constant prometheus.Labels, labels ...string) *histogramVec {
 	v := newHistogramVec(name, help, upper, constant, labels...)
-	r.add(name, v)
+	r.note(HistogramFamily, name, help, constant, labels)
+	r.reg.MustRegister(v)
 	return v
 }

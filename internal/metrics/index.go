@@ -149,8 +149,8 @@ func addListed(sums []uint64, list []string, counts map[string]uint64) []uint64 
 
 // indexCollector exposes the indexes that are watched.
 type indexCollector struct {
-	fam   *families
-	descs []*prometheus.Desc
+	descs
+	fam *families
 
 	mu      sync.Mutex
 	watched map[*indexWatch]struct{}
@@ -161,15 +161,8 @@ type indexCollector struct {
 
 var _ prometheus.Collector = (*indexCollector)(nil)
 
-func newIndexCollector() *indexCollector {
-	return &indexCollector{watched: make(map[*indexWatch]struct{}), gone: make(map[string]*indexTotals)}
-}
-
-// desc describes one of the collector's families.
-func (c *indexCollector) desc(name, help string, labels ...string) *prometheus.Desc {
-	d := prometheus.NewDesc(name, help, labels, nil)
-	c.descs = append(c.descs, d)
-	return d
+func newIndexCollector(r registrar) *indexCollector {
+	return &indexCollector{descs: descs{r: r}, watched: make(map[*indexWatch]struct{}), gone: make(map[string]*indexTotals)}
 }
 
 func (c *indexCollector) add(w *indexWatch) {
@@ -195,13 +188,6 @@ func (c *indexCollector) remove(w *indexWatch, last IndexSample) {
 		return
 	}
 	delete(c.gone, w.model)
-}
-
-// Describe implements prometheus.Collector.
-func (c *indexCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range c.descs {
-		ch <- d
-	}
 }
 
 // Collect implements prometheus.Collector.
@@ -291,15 +277,4 @@ func (c *indexCollector) collectModel(e exposer, model string, t *indexTotals) {
 			}
 		}
 	}
-}
-
-// exposer sends values to a scrape.
-type exposer struct{ ch chan<- prometheus.Metric }
-
-func (e exposer) counter(d *prometheus.Desc, v uint64, labels ...string) {
-	e.ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
-}
-
-func (e exposer) gauge(d *prometheus.Desc, v float64, labels ...string) {
-	e.ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 }

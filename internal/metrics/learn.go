@@ -20,29 +20,21 @@ func (s *Set) WatchLearner(sample func() LearnSample) { s.fam.learner.sample.Sto
 
 // learnCollector exposes what a function tells when it is scraped.
 type learnCollector struct {
+	descs
 	sample atomic.Pointer[func() LearnSample]
 
-	conversations, families, evictions *prometheus.Desc
+	conversations, families gaugeDesc
+	evictions               counterDesc
 }
 
 var _ prometheus.Collector = (*learnCollector)(nil)
 
-func newLearnCollector() *learnCollector {
-	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc(ownPrefix+name, help, labels, nil)
-	}
-	return &learnCollector{
-		conversations: desc("learn_conversations", "Conversations that are remembered because they may go on."),
-		families:      desc("learn_families", "Beginnings of conversations of which it is remembered what came of them."),
-		evictions:     desc("learn_evictions_total", "Conversations and families forgotten because there were too many.", "kind"),
-	}
-}
-
-// Describe implements prometheus.Collector.
-func (c *learnCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.conversations, c.families, c.evictions} {
-		ch <- d
-	}
+func newLearnCollector(r registrar) *learnCollector {
+	c := &learnCollector{descs: descs{r: r}}
+	c.conversations = c.gauge(ownPrefix+"learn_conversations", "Conversations that are remembered because they may go on.")
+	c.families = c.gauge(ownPrefix+"learn_families", "Beginnings of conversations of which it is remembered what came of them.")
+	c.evictions = c.counter(ownPrefix+"learn_evictions_total", "Conversations and families forgotten because there were too many.", "kind")
+	return c
 }
 
 // Collect implements prometheus.Collector.
