@@ -22,6 +22,7 @@ test: lint
 	dir=$$(scripts/oracle/setup.sh) && STATOR_ORACLE=$$dir $(GO) test -count=1 -timeout 20m ./internal/tokenize/oracletest
 	dir=$$(scripts/zmq/setup.sh) && STATOR_ZMQ=$$dir $(GO) test -count=1 -timeout 10m ./internal/zmtp
 	dir=$$(scripts/llama/setup.sh) && STATOR_LLAMA=$$dir $(GO) test -count=1 -timeout 10m ./internal/llamatest
+	dir=$$(scripts/prometheus/setup.sh) && STATOR_PROMETHEUS=$$dir $(GO) test -count=1 -parallel 6 -timeout 10m ./internal/promtest
 	scripts/node/test.sh
 	scripts/fuzz.sh 1s
 
