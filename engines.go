@@ -13,6 +13,7 @@ import (
 	"github.com/stator-ai/stator/internal/kvlink"
 	"github.com/stator-ai/stator/internal/metrics"
 	"github.com/stator-ai/stator/internal/router"
+	"github.com/stator-ai/stator/nvext"
 )
 
 // Feeds implements [router.FeedSampler].
@@ -50,7 +51,7 @@ func (s *Server) sampleEngines() []metrics.EngineSample {
 	}
 	var out []metrics.EngineSample
 	for _, e := range s.router.Engines() {
-		one := metrics.EngineSample{Worker: uint64(e.ID)}
+		one := metrics.EngineSample{Worker: uint64(e.ID), Up: e.State == nvext.StateEligible}
 		if e.Info != nil {
 			one.Kind, one.Version = e.Info.Kind, e.Info.Version
 		}

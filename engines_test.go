@@ -587,3 +587,36 @@ func TestEngineOfAnyKind(t *testing.T) {
 		f.settle()
 	}
 }
+
+// TestEngineUp has the metrics tell which of the configured engines can be used, also of
+// one that never was there.
+func TestEngineUp(t *testing.T) {
+	e := dress(t, simserver.DressVLLM, nil)
+	f := fleetOf(t, func(c *Config) {
+		c.Engines = append(c.Engines, EngineConfig{URL: "http://127.0.0.1:1", ID: 9})
+	}, e)
+	up := func() map[uint64]bool {
+		out := make(map[uint64]bool)
+		for _, s := range f.srv.sampleEngines() {
+			out[s.Worker] = s.Up
+		}
+		return out
+	}
+	if diff := cmp.Diff(map[uint64]bool{1: true, 9: false}, up()); diff != "" {
+		t.Errorf("up (-want +got):\n%s", diff)
+	}
+	e.kill()
+	await(t, "the engine is down", func() error {
+		if up()[1] {
+			return fmt.Errorf("it is up")
+		}
+		return nil
+	})
+	e.revive()
+	await(t, "the engine is up", func() error {
+		if !up()[1] {
+			return fmt.Errorf("it is down")
+		}
+		return nil
+	})
+}

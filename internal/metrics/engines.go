@@ -12,6 +12,7 @@ import (
 // EngineSample is what is known of an engine at one instant.
 type EngineSample struct {
 	Worker        uint64
+	Up            bool // it is there, and not set aside
 	Kind, Version string
 	// Warnings are the codes of what stands in the way of its best use, each once.
 	Warnings []string
@@ -49,7 +50,7 @@ type engineCollector struct {
 	descs
 	sample atomic.Pointer[func() []EngineSample]
 
-	info, warning, link                   gaugeDesc
+	up, info, warning, link               gaugeDesc
 	running, waiting, usage, age, lag     gaugeDesc
 	batches, events, bytes                counterDesc
 	failures, misplaced                   counterDesc
@@ -62,6 +63,7 @@ func newEngineCollector(r registrar) *engineCollector {
 	c := &engineCollector{descs: descs{r: r}}
 	const p = ownPrefix
 	rank := []string{labelWorker, "dp_rank"}
+	c.up = c.gauge(p+"engine_up", "1 for a configured worker that takes requests, 0 for one that is not there or set aside.", labelWorker)
 	c.info = c.gauge(p+"engine_info", "What a worker says it is.", labelWorker, "kind", "version")
 	c.warning = c.gauge(p+"engine_warning", "What stands in the way of a worker's best use; see GET /v1/engines for words.", labelWorker, "code")
 	c.running = c.gauge(p+"engine_running_requests", "Requests that a worker runs, as it says.", rank...)
@@ -93,6 +95,11 @@ func (c *engineCollector) Collect(ch chan<- prometheus.Metric) {
 	e := exposer{ch}
 	for _, s := range (*sample)() {
 		id := strconv.FormatUint(s.Worker, 10)
+		up := 0.0
+		if s.Up {
+			up = 1
+		}
+		e.gauge(c.up, up, id)
 		if s.Kind != "" {
 			e.gauge(c.info, 1, id, labelValue(s.Kind), labelValue(s.Version))
 		}

@@ -61,6 +61,11 @@ func alerts(s schema, window, long string) []alert {
 			"They were there within the last hour and take no requests now. GET /v1/engines names them with the reason. An engine that was taken away on purpose is forgotten after an hour.",
 		},
 		{
+			"StatorEngineDown", s.series("stator_engine_up"), "==", 0, 15 * minute, ticket,
+			"Engine {{ $labels.worker_id }} at {{ $labels.instance }} takes no requests.",
+			"It is configured, and does not answer or was set aside; perhaps it never came up. GET /v1/engines has its address and the reason, `stator doctor URL` looks at it from outside. Take it out of the configuration if it is not to come back.",
+		},
+		{
 			"StatorEngineFlapping", s.orServer(plus(grown("stator_inhibitions_total"), grown("stator_circuit_trips_total"))), ">", 3, 0, ticket,
 			"Engine {{ $labels.worker_id }} was set aside {{ printf \"%.0f\" $value }} times in " + long + ".",
 			"It fails, recovers and fails again; each time requests are retried elsewhere and its cache may be lost. Look at the engine's own log for crashes, memory and its watchdog. Take it out of the configuration until it is well.",

@@ -78,6 +78,7 @@ var needs = map[string]Need{
 
 	"stator_engine_":         NeedReports,
 	"stator_engine_info":     NeedStator,
+	"stator_engine_up":       NeedStator,
 	"stator_engine_warning":  NeedIncident,
 	"stator_engine_errors":   NeedIncident,
 	"stator_event_":          NeedEvents,
