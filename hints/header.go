@@ -79,7 +79,7 @@ func FromHeader(ctx context.Context, h http.Header) (out context.Context, ignore
 	return withRemaining(ctx, h, &ignored), ignored
 }
 
-// withRemaining takes over how many calls follow, which package nvext makes a total of.
+// withRemaining takes over how many calls follow.
 func withRemaining(ctx context.Context, h http.Header, ignored *[]string) context.Context {
 	v := h.Get(HeaderRemaining)
 	if v == "" {
@@ -91,10 +91,7 @@ func withRemaining(ctx context.Context, h http.Header, ignored *[]string) contex
 	if !slices.Contains(*ignored, HeaderRemaining) {
 		*ignored = append(*ignored, HeaderRemaining)
 	}
-	if h.Get(nvext.HeaderPrefixTotalRequests) != "" {
-		return ctx
-	}
-	return with(ctx, func(s *scope) { s.expect.total = 0 })
+	return ctx
 }
 
 // id returns the value of a header that names something.

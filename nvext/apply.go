@@ -16,8 +16,10 @@ import (
 // Routing headers, priorities and the tenant win over the body; an X-Dynamo-
 // name wins over its aliases. Hints in older carriers only fill what is still
 // missing: agent_hints first, then annotations such as "osl:256", then the
-// X-Prefix- headers, then the X-Nat- headers. They may give a category instead
-// of a number, read as follows (in any case):
+// X-Prefix- headers, then the X-Nat- headers. One of these says how many calls
+// remain, which is no total: it becomes [AgentHints.RemainingCalls] where nothing
+// gives the total. Lengths, times and sensitivities in older carriers may be a
+// category instead of a number, read as follows (in any case):
 //
 //	                           LOW  MEDIUM  HIGH
 //	output tokens              128     512  2048

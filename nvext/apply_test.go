@@ -153,7 +153,7 @@ func TestApplyHeaders(t *testing.T) {
 		{
 			name:    "oldest headers",
 			headers: []string{"x-nat-remaining-llm-calls", "3", "x-nat-interarrival-ms", "250.7", "x-nat-expected-output-tokens", "99"},
-			want:    &NvExt{AgentHints: &AgentHints{TotalRequests: new(uint64(4)), OSL: new(uint32(99)), IATMS: new(uint64(250))}},
+			want:    &NvExt{AgentHints: &AgentHints{RemainingCalls: new(uint64(3)), OSL: new(uint32(99)), IATMS: new(uint64(250))}},
 		},
 		{
 			name: "categories",
@@ -170,6 +170,23 @@ func TestApplyHeaders(t *testing.T) {
 				Annotations: []string{"osl:2", "iat:2"},
 				AgentHints:  &AgentHints{OSL: new(uint32(1)), IATMS: new(uint64(2)), TotalRequests: new(uint64(3))},
 			},
+		},
+		{name: "none remain", headers: []string{"x-nat-remaining-llm-calls", " 0 "}, want: &NvExt{AgentHints: &AgentHints{RemainingCalls: new(uint64(0))}}},
+		{
+			name: "a total in the body goes before what remains", body: `{"agent_hints":{"total_requests":4}}`,
+			headers: []string{"x-nat-remaining-llm-calls", "9"},
+			want:    &NvExt{AgentHints: &AgentHints{TotalRequests: new(uint64(4))}},
+		},
+		{
+			name: "a total in an annotation goes before what remains", body: `{"annotations":["total_requests:4"]}`,
+			headers: []string{"x-nat-remaining-llm-calls", "9"},
+			want:    &NvExt{Annotations: []string{"total_requests:4"}, AgentHints: &AgentHints{TotalRequests: new(uint64(4))}},
+		},
+		{
+			name:    "a total that makes no sense gives way to what remains",
+			headers: []string{"x-prefix-total-requests", "x", "x-nat-remaining-llm-calls", "9"},
+			want:    &NvExt{AgentHints: &AgentHints{RemainingCalls: new(uint64(9))}},
+			ignored: []Ignored{{HeaderPrefixTotalRequests, "not an integer"}},
 		},
 		{
 			name:    "a bad carrier gives way to the next",
@@ -208,6 +225,28 @@ func TestApplyHeaders(t *testing.T) {
 				t.Error("a new NvExt where there was one")
 			}
 		})
+	}
+}
+
+// A hint in the body that makes no sense is as good as none: the next carrier counts.
+func TestBadHintGivesWay(t *testing.T) {
+	const hints = `{"agent_hints":{"prefix_id":7,"total_requests":[],"osl":"long","iat":"soon"}`
+	want := &AgentHints{PrefixID: new("p"), TotalRequests: new(uint64(4)), OSL: new(uint32(128)), IATMS: new(uint64(750))}
+	for _, tt := range []struct {
+		body    string
+		headers []string
+	}{
+		{hints + `,"annotations":["prefix_id:p","total_requests:4","osl:LOW","iat:HIGH",7]}`, nil},
+		{hints + `,"annotations":["prefix_id:p","osl:LOW",null]}`, []string{"x-prefix-id", "q", "x-prefix-total-requests", "4", "x-prefix-iat", "HIGH"}},
+		{hints + `,"annotations":"osl:HIGH"}`, []string{"x-prefix-id", "p", "x-prefix-total-requests", "4.0", "x-prefix-osl", "LOW", "x-prefix-iat", "HIGH"}},
+	} {
+		e, ignored := ApplyHeaders(mustParse(t, tt.body), headers(t, tt.headers...))
+		if diff := cmp.Diff(want, e.AgentHints); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.body, diff)
+		}
+		if len(ignored) != 0 || len(e.Ignored) != 5 {
+			t.Errorf("%s: ignored %v and %v", tt.body, e.Ignored, ignored)
+		}
 	}
 }
 

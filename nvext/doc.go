@@ -14,7 +14,7 @@
 //		nvext.Priority(5),                         // a person is waiting
 //		nvext.OSL(256),                            // about 256 tokens will come back
 //		nvext.PrefixID("run-42/planner"),          // calls with this id share a prompt prefix
-//		nvext.Remaining(4),                        // four more after this one
+//		nvext.Remaining(4),                        // on the first call: four more follow
 //		nvext.InterArrival(250*time.Millisecond),  // usually this far apart
 //		nvext.CacheTTL(2*time.Minute),             // keep the prefix that long
 //		nvext.Extra("timing", "worker_id"),        // tell me how it went
@@ -26,8 +26,9 @@
 //
 // A hint can help and can not hurt. A hint that makes no sense is counted and
 // ignored, a key that nobody knows is carried along, and a request without any
-// nvext is served like every other. Only a value of the wrong JSON type, in a
-// field that has one, is refused, with a [FieldError] that names the field.
+// nvext is served like every other. Only where more depends on a field than a
+// guess, as on a pin or a priority, a value of the wrong JSON type is refused, with
+// a [FieldError] that names the field. [Parse] says which are never refused.
 //
 // # Priority
 //

@@ -54,12 +54,12 @@ func ExampleParse() {
 	fmt.Println("head start:", e.AgentHints.PriorityJump(false), "s")
 	fmt.Println("ignored:", e.Ignored)
 
-	_, err = nvext.Parse([]byte(`{"agent_hints":{"osl":"abc"}}`))
+	_, err = nvext.Parse([]byte(`{"agent_hints":{"priority":"high"}}`))
 	fmt.Println(err)
 	// Output:
 	// head start: 5 s
 	// ignored: [{nvext.agent_hints.iat not a number}]
-	// nvext.agent_hints.osl must be an unsigned 32-bit integer, got string "abc"
+	// nvext.agent_hints.priority must be a signed 32-bit integer, got string "high"
 }
 
 func ExampleApplyHeaders() {

@@ -67,7 +67,8 @@ const (
 	// HeaderPrefixLatencySensitivity is an older carrier of
 	// agent_hints.latency_sensitivity.
 	HeaderPrefixLatencySensitivity = "X-Prefix-Latency-Sensitivity"
-	// HeaderNATRemainingLLMCalls counts the calls after this one.
+	// HeaderNATRemainingLLMCalls counts the calls after this one. It counts where
+	// nothing says how many there are in all.
 	HeaderNATRemainingLLMCalls = "X-Nat-Remaining-Llm-Calls"
 	// HeaderNATInterArrivalMS is the oldest carrier of agent_hints.iat.
 	HeaderNATInterArrivalMS = "X-Nat-Interarrival-Ms"

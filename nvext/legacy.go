@@ -56,16 +56,25 @@ func parseFinite(s string) (float64, bool) {
 	return v, err == nil && !math.IsInf(v, 0) && !math.IsNaN(v)
 }
 
-// parseTotal reads an integer number of requests. The one at hand is one of
-// them, so less than 1 is 1.
+// parseTotal reads an integer number of requests, which may be written as a float.
+// The one at hand is one of them, so less than 1 is 1; one too large is the largest.
 func parseTotal(s string) (uint64, bool) {
-	digits, negative := strings.CutPrefix(s, "-")
-	v, ok := parseUint64(digits)
-	if negative {
-		v = 0
+	if v, ok := parseUint64(s); ok {
+		return max(v, 1), true
 	}
-	return max(v, 1), ok
+	v, ok := parseFinite(s)
+	switch {
+	case !ok || v != math.Trunc(v):
+		return 0, false
+	case v < 1:
+		return 1, true
+	case v >= 1<<64:
+		return math.MaxUint64, true
+	}
+	return uint64(v), true
 }
+
+func clampUint32(v uint64) uint32 { return uint32(min(v, math.MaxUint32)) }
 
 const pathAnnotations = "nvext.annotations"
 
@@ -116,11 +125,13 @@ func (o *overrides) legacy() {
 	if have.TotalRequests == nil {
 		if n, ok := o.total(c.total); ok {
 			o.hints().TotalRequests = new(n)
+		} else if n, ok := o.remaining(); ok {
+			o.hints().RemainingCalls = new(n)
 		}
 	}
 	if have.OSL == nil {
 		if n, ok := o.level(tokenLevels, c.osl, HeaderPrefixOSL, HeaderNATExpectedOutputTokens); ok {
-			o.hints().OSL = new(uint32(min(n, math.MaxUint32)))
+			o.hints().OSL = new(clampUint32(n))
 		}
 	}
 	if have.IATMS == nil {
@@ -167,9 +178,14 @@ func (o *overrides) total(annotation string) (uint64, bool) {
 		}
 		o.ignore(HeaderPrefixTotalRequests, reasonNotCount)
 	}
+	return 0, false
+}
+
+// remaining is how many calls follow. Only the oldest carrier says that.
+func (o *overrides) remaining() (uint64, bool) {
 	if s := o.header(HeaderNATRemainingLLMCalls); s != "" {
 		if n, ok := parseUint64(s); ok {
-			return saturatingAdd(n, 1), true // the remaining ones and this one
+			return n, true
 		}
 		o.ignore(HeaderNATRemainingLLMCalls, reasonNotCount)
 	}

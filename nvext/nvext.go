@@ -12,7 +12,7 @@ type NvExt struct {
 	// UseRawPrompt asks to skip the chat template.
 	UseRawPrompt *bool `json:"use_raw_prompt,omitzero"`
 	// Annotations name side events of the stream, and carry free "key:value"
-	// strings to workers and policies.
+	// strings to workers and policies. [Parse] leaves out what is no string.
 	Annotations []string `json:"annotations,omitzero"`
 	// BackendInstanceID pins the request to a worker; see [NvExt.Pin].
 	BackendInstanceID *uint64 `json:"backend_instance_id,omitzero"`
@@ -86,6 +86,9 @@ type AgentHints struct {
 	// TotalRequests is how many calls are expected for the prefix in all, this
 	// one included. At least 1 after Parse.
 	TotalRequests *uint64 `json:"total_requests,omitzero"`
+	// RemainingCalls is how many calls for the prefix follow this one, from a request
+	// header; nil where there is a TotalRequests. Not on the wire.
+	RemainingCalls *uint64 `json:"-"`
 	// IATMS is the expected time between two calls, in milliseconds.
 	IATMS *uint64 `json:"iat,omitzero"`
 	// Unknown holds the members this package does not know.

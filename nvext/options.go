@@ -57,8 +57,10 @@ func PrefixID(id string) Option {
 	return hint(func(h *AgentHints) { h.PrefixID = new(id) })
 }
 
-// Remaining says how many calls will follow this one on the same prefix. On the
-// wire it is the number of requests with this one counted.
+// Remaining says on the first call of a prefix how many will follow it. On the wire
+// it is [TotalRequests] with this call counted, since that is what servers know: they
+// count the calls themselves. On a later call it would leave out those before it, and
+// say nothing new where the total was said before.
 func Remaining(calls uint64) Option { return TotalRequests(saturatingAdd(calls, 1)) }
 
 // TotalRequests says how many calls the prefix sees in all, with this one and

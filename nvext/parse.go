@@ -16,10 +16,13 @@ import (
 // range, or missing where required; [ErrTooDeep]; otherwise a syntax error that
 // names the byte. Of repeated keys the last wins.
 //
-// Unknown keys are kept. agent_hints.prefix_id, total_requests and iat, and
-// cache_control with its members, are hints that not every release of the
-// schema types, so they are never refused: a value of the wrong type is dropped,
-// a string without a meaning is kept without effect, and Ignored lists both.
+// Unknown keys are kept. Some members are hints that can be done without, and are
+// never refused: agent_hints.prefix_id, total_requests, osl and iat, annotations,
+// and cache_control with its members. The numbers among them are read as they
+// come: as an integer, as a float, as a string with either in it; osl and iat also
+// as a category, see [ApplyHeaders]. What can not be read is dropped, a string
+// without a meaning in cache_control is kept without effect, and Ignored lists
+// both; strings in a list of annotations are kept whatever stands beside them.
 func Parse(raw []byte) (*NvExt, error) {
 	start := skipSpace(raw, 0)
 	if at(raw, start) != '{' {
@@ -49,9 +52,9 @@ func Parse(raw []byte) (*NvExt, error) {
 // FieldError reports a value that is not of its field's type. Error is a
 // sentence fit to be shown to the client.
 type FieldError struct {
-	// Path is the JSON path, as "nvext.agent_hints.osl".
+	// Path is the JSON path, as "nvext.agent_hints.priority".
 	Path string
-	// Want is what the field takes, as "an unsigned 32-bit integer".
+	// Want is what the field takes, as "a signed 32-bit integer".
 	Want string
 	// Got is what came, with its value if that is short, as `string "abc"`;
 	// empty when a required field is missing.
@@ -78,6 +81,7 @@ const (
 	wantAction  = `"open" or "close"`
 
 	reasonNotObject = "not an object"
+	reasonNotArray  = "not an array"
 	reasonNotString = "not a string"
 	reasonNotNumber = "not a number"
 	reasonNotCount  = "not an integer"
@@ -103,7 +107,7 @@ func (d *decoder) nvext(path string, fs []field) *NvExt {
 		case "use_raw_prompt":
 			e.UseRawPrompt = d.boolean(path, f)
 		case "annotations":
-			e.Annotations = d.strings(path, f)
+			e.Annotations = d.annotations(path, f)
 		case "backend_instance_id":
 			e.BackendInstanceID = d.uint64(path, f)
 		case "token_data":
@@ -158,7 +162,7 @@ func (d *decoder) agentHints(path string, raw []byte) *AgentHints {
 		case "latency_sensitivity":
 			h.LatencySensitivity = d.float64(path, f)
 		case "osl":
-			h.OSL = d.uint32(path, f)
+			h.OSL = d.outputLength(path, f)
 		case "priority":
 			h.Priority = d.int32(path, f)
 		case "strict_priority":

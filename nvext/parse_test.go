@@ -157,8 +157,6 @@ func TestFieldErrors(t *testing.T) {
 		{`"x"`, "nvext", "an object", `string "x"`},
 		{`{"greed_sampling":1}`, "nvext.greed_sampling", "a boolean", "number 1"},
 		{`{"use_raw_prompt":"true"}`, "nvext.use_raw_prompt", "a boolean", `string "true"`},
-		{`{"annotations":"request_id"}`, "nvext.annotations", "an array", `string "request_id"`},
-		{`{"annotations":["a",null]}`, "nvext.annotations[1]", "a string", "null"},
 		{`{"backend_instance_id":18446744073709551616}`, "nvext.backend_instance_id", "an unsigned 64-bit integer", "number 18446744073709551616"},
 		{`{"backend_instance_id":-1}`, "nvext.backend_instance_id", "an unsigned 64-bit integer", "number -1"},
 		{`{"backend_instance_id":1.0}`, "nvext.backend_instance_id", "an unsigned 64-bit integer", "number 1.0"},
@@ -166,13 +164,14 @@ func TestFieldErrors(t *testing.T) {
 		{`{"token_data":[1,2,4294967296]}`, "nvext.token_data[2]", "an unsigned 32-bit integer", "number 4294967296"},
 		{`{"token_data":{}}`, "nvext.token_data", "an array", "an object"},
 		{`{"max_thinking_tokens":false}`, "nvext.max_thinking_tokens", "an unsigned 32-bit integer", "boolean false"},
+		{`{"extra_fields":"timing"}`, "nvext.extra_fields", "an array", `string "timing"`},
+		{`{"extra_fields":["a",null]}`, "nvext.extra_fields[1]", "a string", "null"},
 		{`{"extra_fields":[[]]}`, "nvext.extra_fields[0]", "a string", "an array"},
 		{`{"prefill_worker_id":"1"}`, "nvext.prefill_worker_id", "an unsigned 64-bit integer", `string "1"`},
 		{`{"decode_worker_id":[]}`, "nvext.decode_worker_id", "an unsigned 64-bit integer", "an array"},
 		{`{"dp_rank":4294967296}`, "nvext.dp_rank", "an unsigned 32-bit integer", "number 4294967296"},
 		{`{"prefill_dp_rank":-0}`, "nvext.prefill_dp_rank", "an unsigned 32-bit integer", "number -0"},
 		{`{"agent_hints":[]}`, "nvext.agent_hints", "an object", "an array"},
-		{`{"agent_hints":{"osl":"abc"}}`, "nvext.agent_hints.osl", "an unsigned 32-bit integer", `string "abc"`},
 		{`{"agent_hints":{"priority":2147483648}}`, "nvext.agent_hints.priority", "a signed 32-bit integer", "number 2147483648"},
 		{`{"agent_hints":{"priority":-2147483649}}`, "nvext.agent_hints.priority", "a signed 32-bit integer", "number -2147483649"},
 		{`{"agent_hints":{"latency_sensitivity":"2"}}`, "nvext.agent_hints.latency_sensitivity", "a 64-bit floating point number", `string "2"`},
@@ -213,7 +212,7 @@ func TestFieldErrors(t *testing.T) {
 
 func TestFieldErrorText(t *testing.T) {
 	tests := []struct{ in, want string }{
-		{`{"agent_hints":{"osl":"abc"}}`, `nvext.agent_hints.osl must be an unsigned 32-bit integer, got string "abc"`},
+		{`{"agent_hints":{"priority":"abc"}}`, `nvext.agent_hints.priority must be a signed 32-bit integer, got string "abc"`},
 		{`{"session_control":{"action":"open"}}`, `nvext.session_control.session_id is required and must be a string`},
 		{`{"dp_rank":"` + strings.Repeat("é", 5000) + `"}`, `nvext.dp_rank must be an unsigned 32-bit integer, got string "éééééééééééééééé…"`},
 		{`{"dp_rank":1` + strings.Repeat("0", 5000) + `}`, `nvext.dp_rank must be an unsigned 32-bit integer, got number 1` + strings.Repeat("0", 31) + "…"},
@@ -228,7 +227,7 @@ func TestFieldErrorText(t *testing.T) {
 	}
 }
 
-// Hints that no release types: dropped and noted, never refused.
+// Hints that can be done without: dropped and noted, never refused.
 func TestIgnored(t *testing.T) {
 	long := strings.Repeat("x", MaxIDBytes+1)
 	tests := []struct {
@@ -266,6 +265,70 @@ func TestIgnored(t *testing.T) {
 		{
 			in:   `{"agent_hints":{"total_requests":18446744073709551615,"iat":1e300}}`,
 			want: &NvExt{AgentHints: &AgentHints{TotalRequests: new(uint64(math.MaxUint64)), IATMS: new(uint64(math.MaxUint64))}},
+		},
+		{
+			in:   `{"agent_hints":{"total_requests":4.0,"osl":512.0,"iat":250.0}}`,
+			want: &NvExt{AgentHints: &AgentHints{TotalRequests: new(uint64(4)), OSL: new(uint32(512)), IATMS: new(uint64(250))}},
+		},
+		{
+			in:   `{"agent_hints":{"total_requests":"1e1","osl":"512","iat":"250"}}`,
+			want: &NvExt{AgentHints: &AgentHints{TotalRequests: new(uint64(10)), OSL: new(uint32(512)), IATMS: new(uint64(250))}},
+		},
+		{
+			in:   `{"agent_hints":{"total_requests":1e30,"osl":1e30}}`,
+			want: &NvExt{AgentHints: &AgentHints{TotalRequests: new(uint64(math.MaxUint64)), OSL: new(uint32(math.MaxUint32))}},
+		},
+		{in: `{"agent_hints":{"osl":"LOW"}}`, want: &NvExt{AgentHints: &AgentHints{OSL: new(uint32(128))}}},
+		{in: `{"agent_hints":{"osl":" medium "}}`, want: &NvExt{AgentHints: &AgentHints{OSL: new(uint32(512))}}},
+		{in: `{"agent_hints":{"osl":"High"}}`, want: &NvExt{AgentHints: &AgentHints{OSL: new(uint32(2048))}}},
+		{in: `{"agent_hints":{"osl":4294967296}}`, want: &NvExt{AgentHints: &AgentHints{OSL: new(uint32(math.MaxUint32))}}},
+		{in: `{"agent_hints":{"osl":"4294967295"}}`, want: &NvExt{AgentHints: &AgentHints{OSL: new(uint32(math.MaxUint32))}}},
+		{in: `{"agent_hints":{"osl":1.5}}`, want: &NvExt{AgentHints: &AgentHints{OSL: new(uint32(1))}}},
+		{in: `{"agent_hints":{"osl":-5}}`, want: &NvExt{AgentHints: &AgentHints{OSL: new(uint32(0))}}},
+		{
+			in:      `{"agent_hints":{"osl":"long","priority":7}}`,
+			want:    &NvExt{AgentHints: &AgentHints{Priority: new(int32(7))}},
+			ignored: []Ignored{{"nvext.agent_hints.osl", "not a number"}},
+		},
+		{
+			in:      `{"agent_hints":{"osl":[512]}}`,
+			want:    &NvExt{AgentHints: &AgentHints{}},
+			ignored: []Ignored{{"nvext.agent_hints.osl", "not a number"}},
+		},
+		{
+			in:      `{"agent_hints":{"osl":true,"total_requests":false}}`,
+			want:    &NvExt{AgentHints: &AgentHints{}},
+			ignored: []Ignored{{"nvext.agent_hints.osl", "not a number"}, {"nvext.agent_hints.total_requests", "not an integer"}},
+		},
+		{
+			in:      `{"agent_hints":{"osl":"","iat":"1e400","total_requests":"inf"}}`,
+			want:    &NvExt{AgentHints: &AgentHints{}},
+			ignored: []Ignored{{"nvext.agent_hints.osl", "not a number"}, {"nvext.agent_hints.iat", "not a number"}, {"nvext.agent_hints.total_requests", "not an integer"}},
+		},
+		{
+			in:      `{"annotations":["osl:LOW",7]}`,
+			want:    &NvExt{Annotations: []string{"osl:LOW"}},
+			ignored: []Ignored{{"nvext.annotations", "not a string"}},
+		},
+		{ // noted once, so that a long list of nonsense stays short
+			in:      `{"annotations":[null,"a",["b"],{"c":"d"},true,"e"]}`,
+			want:    &NvExt{Annotations: []string{"a", "e"}},
+			ignored: []Ignored{{"nvext.annotations", "not a string"}},
+		},
+		{
+			in:      `{"annotations":[7]}`,
+			want:    &NvExt{Annotations: []string{}},
+			ignored: []Ignored{{"nvext.annotations", "not a string"}},
+		},
+		{
+			in:      `{"annotations":"osl:LOW","dp_rank":1}`,
+			want:    &NvExt{DPRank: new(uint32(1))},
+			ignored: []Ignored{{"nvext.annotations", "not an array"}},
+		},
+		{
+			in:      `{"annotations":{"osl":"LOW"}}`,
+			want:    &NvExt{},
+			ignored: []Ignored{{"nvext.annotations", "not an array"}},
 		},
 		{
 			in:      `{"cache_control":"ephemeral"}`,
@@ -448,6 +511,8 @@ func TestUnmarshalJSON(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		complete, "null", "{}", "[]", `{"a":1,"a":2}`, `{"agent_hints":{"iat":"LOW","total_requests":"0"}}`,
+		`{"agent_hints":{"osl":"HIGH","total_requests":4.0}}`, `{"agent_hints":{"osl":5e9,"prefix_id":[]}}`,
+		`{"annotations":["osl:LOW",7,[[]]]}`, `{"annotations":"osl:LOW"}`,
 		`{"cache_control":{"ttl":300,"type":""}}`, `{"session_control":{"session_id":"\ud800"}}`,
 		"{\"x\":\"\xff<&\u2028\"}", `{"token_data":[1,2`, `{"é":1e400}`,
 	} {
@@ -481,6 +546,9 @@ func FuzzParse(f *testing.F) {
 		}
 		if string(first) != string(second) {
 			t.Fatalf("not stable:\n%s\n%s", first, second)
+		}
+		if len(again.Ignored) > len(e.Ignored) {
+			t.Fatalf("%s: what was read of it has no effect when it is sent: %v", first, again.Ignored)
 		}
 		ApplyHeaders(e, nil)
 	})

@@ -57,6 +57,9 @@ type Routing struct {
 	// Cost is what the costs of the candidates were computed with, where costs
 	// decided.
 	Cost *CostParams `json:"cost,omitzero"`
+	// PolicyDecision is why a policy that learns decided as it did; nil where none was
+	// asked.
+	PolicyDecision *PolicyDecision `json:"policy_decision,omitzero"`
 	// OverlapBlocks is how many prompt blocks the chosen rank holds.
 	OverlapBlocks int `json:"overlap_blocks"`
 	// TotalBlocks is how many blocks the prompt has.
@@ -78,9 +81,9 @@ type Routing struct {
 type Expected struct {
 	// OSL is the length of the answer in tokens, no more than the client would take.
 	OSL *uint32 `json:"osl,omitzero"`
-	// RemainingCalls is how many calls of the conversation follow this one. What a client
-	// hints is how many there are in all, so that this is known only to a server that
-	// learns, and counts.
+	// RemainingCalls is how many calls of the conversation follow this one, as a header
+	// says or a server that learns has counted. What agent_hints has is how many there are
+	// in all.
 	RemainingCalls *uint64 `json:"remaining_calls,omitzero"`
 	// IATMS is the time to the next call in milliseconds.
 	IATMS *uint64 `json:"iat_ms,omitzero"`
@@ -160,6 +163,38 @@ type CostParams struct {
 	// requests under way as not cached.
 	NoPrefill bool `json:"no_prefill,omitzero"`
 	NoLive    bool `json:"no_live,omitzero"`
+}
+
+// PolicyDecision is why a policy that learns decided as it did, or left the decision to the
+// cost.
+type PolicyDecision struct {
+	// Variant is which policy it is: "safe", "shadow" or "reference".
+	Variant string `json:"variant"`
+	// Why says what decided: "sampled" if the policy did, otherwise why the cost's choice
+	// was taken, as "only" where the policy admits no other, "budget" where it has lost as
+	// much as it may, "stopped" where it did worse than the cost, and "shadow" where it
+	// only looks on. There may be more words.
+	Why string `json:"why"`
+	// P is the probability with which the chosen candidate was chosen; 1 where chance had
+	// no part.
+	P Float `json:"p"`
+	// Would is whom the policy would have chosen, where it did not decide. That is the
+	// cost's choice unless it was compared with others.
+	Would *Rank `json:"would,omitzero"`
+	// Budget is what the policy may still lose after the decision, in requests that cost
+	// twice as much as they could, and Limit the highest cost that it admits. Both are of
+	// the policies safe and shadow.
+	Budget *Float `json:"budget,omitzero"`
+	Limit  *Float `json:"limit,omitzero"`
+	// Features are the names of what the policy knows about each candidate: see
+	// [Candidate.PolicyX].
+	Features []string `json:"features,omitzero"`
+}
+
+// Rank is one rank of one worker.
+type Rank struct {
+	WorkerID uint64 `json:"worker_id"`
+	DPRank   uint32 `json:"dp_rank"`
 }
 
 // MaxCandidates is how many candidates a client is shown besides the chosen.
@@ -267,6 +302,9 @@ type Candidate struct {
 	// beside the cost, and PolicyTerms are its parts.
 	PolicyScore *Float `json:"policy_score,omitzero"`
 	PolicyTerms []Term `json:"policy_terms,omitzero"`
+	// PolicyX is what the policy knows about the candidate, in the order of
+	// [PolicyDecision.Features].
+	PolicyX []Float `json:"policy_x,omitzero"`
 	// Propensity is the probability with which the policy would choose the
 	// candidate, where the policy is a random one.
 	Propensity *Float `json:"propensity,omitzero"`

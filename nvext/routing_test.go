@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -162,6 +163,35 @@ func TestRoutingMinimal(t *testing.T) {
 	r := &Routing{RequestID: "r", Model: "m", Phase: Decode.String(), Mode: "direct", Policy: "none", Reason: ReasonPinned, Chosen: Candidate{WorkerID: 1, State: StateEligible, Score: Float(math.NaN())}, Considered: 1, Attempt: 1}
 	want := `{"request_id":"r","model":"m","phase":"decode","mode":"direct","policy":"none","reason":"pinned","chosen":{"worker_id":1,"dp_rank":0,"state":"eligible","inflight":0,"active_prefill_tokens":0,"active_decode_blocks":0,"overlap_blocks":0,"score":null},"considered":1,"attempt":1,"queue_wait_ms":0.0,"overlap_blocks":0,"total_blocks":0,"predicted_cached_tokens":null}`
 	if got := marshal(t, r); got != want {
+		t.Errorf("\n got %s\nwant %s", got, want)
+	}
+}
+
+func TestPolicyDecisionGolden(t *testing.T) {
+	d := &PolicyDecision{
+		Variant: "shadow", Why: "shadow", P: 1, Would: &Rank{WorkerID: 12, DPRank: 1},
+		Budget: new(Float(19.5)), Limit: new(Float(math.NaN())), Features: []string{"one", "overlap"},
+	}
+	r := &Routing{PolicyDecision: d, Chosen: Candidate{PolicyX: []Float{1, 0.25}}}
+	text := marshal(t, r)
+	for _, want := range []string{
+		`"policy_decision":{"variant":"shadow","why":"shadow","p":1.0,"would":{"worker_id":12,"dp_rank":1},"budget":19.5,"limit":null,"features":["one","overlap"]}`,
+		`"policy_x":[1.0,0.25]`,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s\nlacks %s", text, want)
+		}
+	}
+	var back Routing
+	if err := json.Unmarshal([]byte(text), &back); err != nil {
+		t.Fatal(err)
+	}
+	sameFloat := cmp.Comparer(func(a, b Float) bool { return a == b || a != a && b != b })
+	d.Limit = nil // null says that there is none
+	if diff := cmp.Diff(r, &back, sameFloat); diff != "" {
+		t.Errorf("read back (-want +got):\n%s", diff)
+	}
+	if got, want := marshal(t, &PolicyDecision{Variant: "reference", Why: "sampled", P: 0.5}), `{"variant":"reference","why":"sampled","p":0.5}`; got != want {
 		t.Errorf("\n got %s\nwant %s", got, want)
 	}
 }

@@ -182,15 +182,51 @@ func (d *decoder) totalRequests(path string, f field) *uint64 {
 	return nil
 }
 
+func (d *decoder) outputLength(path string, f field) *uint32 {
+	v := d.level(path, f, tokenLevels)
+	if v == nil {
+		return nil
+	}
+	return new(clampUint32(*v))
+}
+
 func (d *decoder) interArrival(path string, f field) *uint64 {
+	return d.level(path, f, millisLevels)
+}
+
+func (d *decoder) level(path string, f field, l levels) *uint64 {
 	if isNull(f.value) {
 		return nil
 	}
 	if s, ok := text(f.value); ok {
-		if v, ok := millisLevels.parse(s); ok {
+		if v, ok := l.parse(s); ok {
 			return &v
 		}
 	}
 	d.ignore(join(path, f.key), reasonNotNumber)
 	return nil
+}
+
+// annotations are the strings of a list. The others are noted once, however many
+// there are.
+func (d *decoder) annotations(path string, f field) []string {
+	if isNull(f.value) {
+		return nil
+	}
+	if f.value[0] != '[' {
+		d.ignore(join(path, f.key), reasonNotArray)
+		return nil
+	}
+	list, good := []string{}, true
+	_, _ = skipArray(f.value, 0, 0, func(raw []byte) {
+		if s, ok := parseString(raw); ok {
+			list = append(list, s)
+		} else {
+			good = false
+		}
+	})
+	if !good {
+		d.ignore(join(path, f.key), reasonNotString)
+	}
+	return list
 }

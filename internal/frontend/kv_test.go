@@ -23,6 +23,7 @@ import (
 	"github.com/stator-ai/stator/internal/router"
 	"github.com/stator-ai/stator/internal/simengine"
 	"github.com/stator-ai/stator/internal/simserver"
+	"github.com/stator-ai/stator/internal/thompson"
 	"github.com/stator-ai/stator/internal/tokenize"
 	"github.com/stator-ai/stator/nvext"
 )
@@ -267,6 +268,16 @@ func TestDescribe(t *testing.T) {
 		{name: "hints", nvext: `{"agent_hints":{"priority":7,"latency_sensitivity":2.5,"strict_priority":3,"osl":256,"iat":250,"total_requests":4}}`,
 			want: router.Request{Tokens: ids, HashSeed: seed(""), BlockSize: 4, Jump: 7, Tier: 3, ExpectedOutput: 256, TotalRequests: 4,
 				Expected: &nvext.Expected{OSL: new(uint32(256)), IATMS: new(uint64(250))}}},
+		{name: "hints in other forms", nvext: `{"agent_hints":{"osl":"256","iat":"MEDIUM","total_requests":4.0}}`,
+			want: router.Request{Tokens: ids, HashSeed: seed(""), BlockSize: 4, ExpectedOutput: 256, TotalRequests: 4,
+				Expected: &nvext.Expected{OSL: new(uint32(256)), IATMS: new(uint64(250))}}},
+		{name: "hints that make no sense", nvext: `{"agent_hints":{"osl":"long","iat":[],"total_requests":2.5},"annotations":["osl:LOW",7]}`, header: []string{"X-Prefix-Iat", "3"},
+			want: router.Request{Tokens: ids, HashSeed: seed(""), BlockSize: 4, ExpectedOutput: 128,
+				Expected: &nvext.Expected{OSL: new(uint32(128)), IATMS: new(uint64(3))}}},
+		{name: "remaining calls", header: []string{"X-Nat-Remaining-Llm-Calls", "9"},
+			want: router.Request{Tokens: ids, HashSeed: seed(""), BlockSize: 4, Expected: &nvext.Expected{RemainingCalls: new(uint64(9))}}},
+		{name: "remaining calls and a total", nvext: `{"agent_hints":{"total_requests":4}}`, header: []string{"X-Nat-Remaining-Llm-Calls", "9"},
+			want: router.Request{Tokens: ids, HashSeed: seed(""), BlockSize: 4, TotalRequests: 4}},
 		{name: "key that prefers sensitivity", key: &Key{PreferSensitivity: true}, nvext: `{"agent_hints":{"priority":7,"latency_sensitivity":2.5}}`,
 			want: router.Request{Tokens: ids, HashSeed: seed(""), BlockSize: 4, Jump: 2.5, Tenant: "key\x00"}},
 		{name: "more than it would take", more: `,"max_tokens":10`, nvext: `{"agent_hints":{"osl":4294967295}}`,
@@ -319,6 +330,32 @@ func TestDescribe(t *testing.T) {
 			if diff := cmp.Diff(want, c.placing, same); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
+		})
+	}
+}
+
+// TestRemainingCallsAreNoTotal: a policy that places by the calls to come hears of as many
+// as each call says remain, and is not told that the calls before count among them.
+func TestRemainingCallsAreNoTotal(t *testing.T) {
+	for _, row := range []struct {
+		name, header string
+		want         string // the sum over four calls
+	}{
+		{"remaining", "X-Nat-Remaining-Llm-Calls", "thompson_router_reuse_budget_sum 36"},
+		{"total", "X-Prefix-Total-Requests", "thompson_router_reuse_budget_sum 26"}, // 8, 7, 6 and 5
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			policy, err := thompson.ReferenceSet(thompson.SetConfigYAML)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rg := newRig(t, rigConfig{engines: 2, router: router.Config{Mode: router.KV, Bandit: &router.BanditConfig{Reference: &policy}}})
+			for range 4 {
+				if resp, body := rg.post(t, chatPath, hello, "X-Prefix-Id", "run-1", row.header, "9"); resp.StatusCode != 200 {
+					t.Fatalf("%s: %s", resp.Status, body)
+				}
+			}
+			wantMetrics(t, rg, row.want, "thompson_router_reuse_budget_count 4")
 		})
 	}
 }

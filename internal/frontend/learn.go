@@ -32,7 +32,7 @@ func (c *call) expect() {
 	if h == nil {
 		h = new(nvext.AgentHints)
 	}
-	e := &nvext.Expected{IATMS: h.IATMS}
+	e := &nvext.Expected{RemainingCalls: h.RemainingCalls, IATMS: h.IATMS}
 	if h.OSL != nil {
 		e.OSL = new(uint32(c.placing.ExpectedOutput))
 	}
@@ -59,7 +59,7 @@ func (c *call) infer(e *nvext.Expected, h *nvext.AgentHints) {
 		e.RemainingCalls = new(uint64)
 	case h.TotalRequests != nil && p.Number > 0:
 		e.RemainingCalls = new(*h.TotalRequests - min(*h.TotalRequests, uint64(p.Number)))
-	case h.TotalRequests == nil && p.Remaining.Known():
+	case h.TotalRequests == nil && e.RemainingCalls == nil && p.Remaining.Known():
 		e.RemainingCalls = new(uint64(p.Remaining.Value))
 		c.inferredHint(e, nvext.InferredRemainingCalls, p.Remaining)
 	}
