@@ -18,7 +18,7 @@ check: lint
 # test is what has to pass.
 test: lint
 	$(GO) test -race ./...
-	$(GO) test ./internal/simengine ./internal/replay ./internal/tokenize/normal ./internal/kvindex ./internal/indexserver
+	$(GO) test ./internal/simengine ./internal/replay ./internal/thompson ./internal/tokenize/normal ./internal/kvindex ./internal/indexserver
 	dir=$$(scripts/oracle/setup.sh) && STATOR_ORACLE=$$dir $(GO) test -count=1 -timeout 20m ./internal/tokenize/oracletest
 	dir=$$(scripts/zmq/setup.sh) && STATOR_ZMQ=$$dir $(GO) test -count=1 -timeout 10m ./internal/zmtp
 	dir=$$(scripts/llama/setup.sh) && STATOR_LLAMA=$$dir $(GO) test -count=1 -timeout 10m ./internal/llamatest

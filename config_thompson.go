@@ -15,8 +15,10 @@ import (
 type ThompsonConfig struct {
 	// Variant is safe, reference or shadow. The safe policy learns by how much the cost is
 	// wrong, and chooses only among ranks that cost little more than the cheapest, within a
-	// budget. The reference policy is that of NeMo Agent Toolkit's router. Shadow has the
-	// cost decide, and says what the safe policy would do. Default safe.
+	// budget. The reference policy is that of NeMo Agent Toolkit's router, which begins a
+	// conversation anew that goes on beyond its expected calls; with the others nothing more
+	// is expected of it. Shadow has the cost decide, and says what the safe policy would do.
+	// Default safe.
 	Variant string `koanf:"variant"`
 	// Guard is by how much more than the cheapest rank one may cost that the safe policy
 	// chooses, as a fraction above 0. Default 0.25.
@@ -35,7 +37,8 @@ type ThompsonConfig struct {
 	// Override changes parameters of the reference policy, by their names in the toolkit's
 	// file, with commas between them: "lints.v=0.3,affinity.base=0.2". None by default.
 	Override string `koanf:"override"`
-	// State is a file that what was learned is kept in between two runs. Default none.
+	// State is a file that what was learned is kept in between two runs, apart for the
+	// reference policy and for the others, which learn the same. Default none.
 	State string `koanf:"state"`
 }
 

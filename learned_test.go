@@ -4,15 +4,19 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/openai/openai-go/v3"
 
 	"github.com/stator-ai/stator"
+	"github.com/stator-ai/stator/internal/simserver"
 )
 
 // thompson has the policy of that name decide.
@@ -109,5 +113,100 @@ func TestThompsonState(t *testing.T) {
 	entries, _ := os.ReadDir(filepath.Dir(path))
 	if len(entries) != 2 {
 		t.Errorf("left behind: %v", entries)
+	}
+}
+
+// learnedBy runs a server while so many requests are answered, one after another, and
+// returns what it then knows of each worker, as JSON.
+func learnedBy(t *testing.T, cfg stator.Config, requests int) map[uint64]string {
+	t.Helper()
+	cfg.Listen = "127.0.0.1:0"
+	srv, err := stator.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := srv.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := srv.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	for range requests {
+		resp, err := http.Post("http://"+srv.Addr()+"/v1/completions", "application/json", strings.NewReader(`{"model":"stator-sim","prompt":"Hello","max_tokens":3,"stream":true}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+	}
+	resp, err := http.Get("http://" + srv.Addr() + "/debug/thompson")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var debug struct {
+		Pools []struct{ Ranks []json.RawMessage }
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&debug); err != nil || len(debug.Pools) != 1 {
+		t.Fatalf("%+v: %v", debug, err)
+	}
+	out := make(map[uint64]string)
+	for _, rank := range debug.Pools[0].Ranks {
+		var r struct {
+			Worker uint64 `json:"worker_id"`
+		}
+		if err := json.Unmarshal(rank, &r); err != nil {
+			t.Fatal(err)
+		}
+		out[r.Worker] = string(rank)
+	}
+	return out
+}
+
+// What one variant has learned is still there after a run with another.
+func TestThompsonStateOfVariants(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "learned.json")
+	run := func(variant string, requests int) map[uint64]string {
+		t.Helper()
+		cfg := stator.DefaultConfig()
+		cfg.Sim.Engines = 2
+		thompson(variant, path)(&cfg)
+		return learnedBy(t, cfg, requests)
+	}
+	unlearned := run("reference", 0)
+	reference := run("reference", 6)
+	if cmp.Equal(unlearned, reference) {
+		t.Fatalf("nothing was learned: %v", reference)
+	}
+	safe := run("safe", 6)
+	if diff := cmp.Diff(reference, run("reference", 0)); diff != "" {
+		t.Errorf("reference (-before +after):\n%s", diff)
+	}
+	if diff := cmp.Diff(safe, run("shadow", 0)); diff != "" {
+		t.Errorf("safe and shadow (-before +after):\n%s", diff)
+	}
+}
+
+// What was learned of an engine goes by its URL, and not by its place among others.
+func TestThompsonStateFollowsEngines(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "learned.json")
+	cfg := stator.DefaultConfig()
+	thompson("safe", path)(&cfg)
+	for range 3 {
+		sim, err := simserver.New(simserver.Config{TTFT: time.Millisecond, ITL: time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		srv := httptest.NewServer(sim)
+		t.Cleanup(func() { sim.Close(); srv.Close() })
+		cfg.Engines = append(cfg.Engines, stator.EngineConfig{URL: srv.URL})
+	}
+	before := learnedBy(t, cfg, 20)
+	slices.Reverse(cfg.Engines)
+	cfg.Engines[0].URL += "/"
+	if diff := cmp.Diff(before, learnedBy(t, cfg, 0)); diff != "" || len(before) != 3 {
+		t.Errorf("learned of %d engines (-before +after):\n%s", len(before), diff)
 	}
 }

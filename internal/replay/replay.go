@@ -41,6 +41,9 @@ type Config struct {
 	// ends the run.
 	Events      kv.Applier
 	EarlyEvents bool
+	// Slow, if not nil, returns how many times as long as it should a pass of a rank takes
+	// that begins now. The router is not told.
+	Slow func(rank kv.Source, now time.Duration) float64
 	// Log, if not nil, gets a line for every decision, token and cache event.
 	Log io.Writer
 }
@@ -302,7 +305,11 @@ func (r *run) begin() {
 		if r.cfg.EarlyEvents {
 			r.tell(e)
 		}
-		r.ends.push(event{at: r.now + e.pass.Duration, order: r.begun, index: at})
+		takes := e.pass.Duration
+		if r.cfg.Slow != nil {
+			takes = time.Duration(float64(takes) * r.cfg.Slow(e.source, r.now))
+		}
+		r.ends.push(event{at: r.now + takes, order: r.begun, index: at})
 	}
 	r.starts = r.starts[:0]
 }

@@ -341,6 +341,32 @@ func TestTimes(t *testing.T) {
 	}
 }
 
+// TestSlow has passes of one of two ranks take twice as long from an instant on.
+func TestSlow(t *testing.T) {
+	ms := time.Millisecond
+	request := func(arrival time.Duration) trace.Request {
+		return trace.Request{Arrival: arrival, Input: 10, Output: 1, Blocks: []uint32{0}}
+	}
+	tr := &trace.Trace{BlockSize: 512, Requests: []trace.Request{request(0), request(20 * ms), request(40 * ms), request(80 * ms)}}
+	rep, err := Run(t.Context(), Config{
+		Engines: 2, Engine: fixed(10*ms, ms), Router: roundRobin,
+		Slow: func(rank kv.Source, now time.Duration) float64 {
+			if rank.Worker == 1 && now >= 40*ms {
+				return 2
+			}
+			return 1
+		},
+	}, tr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []time.Duration{11 * ms, 11 * ms, 22 * ms, 11 * ms} {
+		if r := &rep.Results[i]; r.First-r.Arrived != want {
+			t.Errorf("request %d on %d: %v, want %v", i, r.Worker, r.First-r.Arrived, want)
+		}
+	}
+}
+
 // TestEventTimes: what a pass stores is known when it ends, or when it begins if
 // that was asked for.
 func TestEventTimes(t *testing.T) {

@@ -17,7 +17,8 @@ type BanditConfig struct {
 	// Safe is the safe policy, where Reference is nil; also for what it would do, with its
 	// Shadow set.
 	Safe thompson.SafeConfig
-	// Prefixes says how the requests of conversations are counted.
+	// Prefixes says how the requests of conversations are counted. For Reference they are
+	// always counted as the toolkit does.
 	Prefixes thompson.PrefixConfig
 }
 
@@ -32,21 +33,52 @@ func (c *BanditConfig) mode() string {
 	return "safe"
 }
 
-// bandit is the policy of one pool. The pool's lock guards it.
+// tickEvery is how often time brings something: every second, or more often where the
+// reference policy is to look for decisions that nothing was heard of.
+func (c *BanditConfig) tickEvery() time.Duration {
+	if c.Reference == nil {
+		return time.Second
+	}
+	return min(max(c.Reference.SweepInterval, 50*time.Millisecond), time.Second)
+}
+
+// keep is for how long what was learned of a rank is kept that has left: until next to
+// nothing of it would count.
+func (c *BanditConfig) keep() time.Duration {
+	const most = time.Hour
+	if c.Reference != nil {
+		return most
+	}
+	return 10 * min(c.Safe.HalfLife, most/10)
+}
+
+// bandit is the policy of one pool. The pool's lock guards what changes in it. Metrics are
+// recorded without the lock: what they are told is returned, or left in the choice.
 type bandit struct {
-	prefixes  *thompson.Prefixes
-	reference *thompson.Reference // nil for the safe one
-	safe      *thompson.Safe
-	metrics   *metrics.Thompson
-	request   thompson.Request
-	arms      []thompson.Arm
-	ticked    time.Time
+	variant     string
+	prefixes    *thompson.Prefixes
+	stays       stays               // of conversations, where the policy does not keep them
+	reference   *thompson.Reference // nil for the safe one
+	safe        *thompson.Safe
+	metrics     *metrics.Thompson
+	every, keep time.Duration
+
+	request  thompson.Request
+	arms     []thompson.Arm
+	ticked   time.Time
+	timeouts uint64      // of those that there were, how many were told
+	departed []departure // oldest first
 }
 
 // newBandit returns a policy that has learned nothing. The configuration is one that the
 // policies take.
 func newBandit(cfg *BanditConfig, m *metrics.Set) (*bandit, error) {
-	b := &bandit{prefixes: thompson.NewPrefixes(cfg.Prefixes), metrics: m.Thompson()}
+	prefixes := cfg.Prefixes
+	prefixes.Compat = prefixes.Compat || cfg.Reference != nil
+	b := &bandit{
+		variant: cfg.mode(), prefixes: thompson.NewPrefixes(prefixes), stays: newStays(prefixes.Max),
+		metrics: m.Thompson(), every: cfg.tickEvery(), keep: cfg.keep(),
+	}
 	var err error
 	if cfg.Reference != nil {
 		b.reference, err = thompson.NewReference(*cfg.Reference)
@@ -62,46 +94,66 @@ type verdicts struct {
 	safe      []thompson.SafeChoice
 	// sampled is whether the policy decided, and not the cost in its place.
 	sampled bool
+	ruling
 }
 
-// decided is what a placement has to know of a decision of a policy.
+// ruling is what a policy has to say about its decision as a whole.
+type ruling struct {
+	variant string
+	why     thompson.Why
+	p       float64 // of the chosen
+	// Of the safe policy: the candidate that it would have chosen, what is left of its
+	// budget, and the highest cost that it admits.
+	would         int
+	budget, limit float64
+}
+
+// decided is a decision of a policy.
 type decided struct {
-	id     uint64 // 0 for none
-	unary  bool
-	budget int
+	id      uint64 // 0 for none
+	budget  int
+	overlap float64 // of the chosen
+	stick   metrics.Stick
 }
 
-// decides reports whether a request is the policy's. The others are left to the cost: they
-// would not teach it anything, or something wrong, because nobody sees their first token.
+// decides reports whether a request is the policy's. There is nothing to decide about one
+// that is pinned, and nobody may ever tell what became of one that runs elsewhere. From one
+// whose answer comes at once the safe policy learns nothing about the worker, because nobody
+// sees its first token; it is placed by what the others have taught.
 func (b *bandit) decides(q *Request) bool {
-	return !q.QueryOnly && !q.Pinned && !q.Remote && (b.reference != nil || !q.Whole)
+	return !q.QueryOnly && !q.Pinned && !q.Remote
 }
 
 // choose has the policy choose a candidate; the cost has scored them and would take base.
-// The caller holds the pool's lock.
+// The request has been counted. The caller holds the pool's lock.
 func (b *bandit) choose(c *choice, base int) int {
-	if c.pool.router.cfg.Virtual { // nobody else does
-		b.tick(c.at)
+	if since := c.at.Sub(b.ticked); c.pool.router.cfg.Virtual && (since < 0 || since >= b.every) { // nobody else does
+		c.news = b.tick(c.pool, c.at)
 	}
 	d := &c.dec
 	b.arms = b.arms[:0]
 	for i := range d.Candidates {
 		b.arms = append(b.arms, c.arm(&d.Candidates[i], c.slots[i]))
 	}
-	b.describe(c, base)
-	n := len(b.arms)
+	r, n := &b.request, len(b.arms)
+	r.PromptTokens, r.BlockSize, r.Baseline, r.Unary = d.PromptTokens, d.BlockSize, base, c.q.Whole
+	chosen := 0
+	c.bandit = decided{budget: r.Budget}
 	if b.reference != nil {
 		c.verdicts.reference = resize(c.verdicts.reference, n)
-		dec := b.reference.Decide(c.at, c.draws, &b.request, b.arms, c.verdicts.reference)
-		c.verdicts.sampled, c.bandit = true, decided{dec.ID, b.request.Unary, b.request.Budget}
-		b.note(c, dec.Chosen, stick(dec, b.arms))
-		return dec.Chosen
+		dec := b.reference.Decide(c.at, c.draws, r, b.arms, c.verdicts.reference)
+		c.verdicts.sampled = true
+		c.verdicts.ruling = ruling{variant: b.variant, why: thompson.WhySampled, p: dec.P}
+		chosen, c.bandit.id, c.bandit.stick = dec.Chosen, dec.ID, stick(dec, b.arms)
+	} else {
+		c.verdicts.safe = resize(c.verdicts.safe, n)
+		dec := b.safe.Decide(c.at, c.draws, r, b.arms, c.verdicts.safe)
+		c.verdicts.sampled = dec.Why == thompson.WhySampled
+		c.verdicts.ruling = ruling{variant: b.variant, why: dec.Why, p: dec.P, would: dec.Would, budget: dec.Budget, limit: dec.Limit}
+		chosen, c.bandit.id = dec.Chosen, dec.ID
 	}
-	c.verdicts.safe = resize(c.verdicts.safe, n)
-	dec := b.safe.Decide(c.at, c.draws, &b.request, b.arms, c.verdicts.safe)
-	c.verdicts.sampled, c.bandit = dec.Why == thompson.WhySampled, decided{dec.ID, b.request.Unary, b.request.Budget}
-	b.note(c, dec.Chosen, metrics.NoPrevious)
-	return dec.Chosen
+	c.bandit.overlap = b.arms[chosen].Overlap
+	return chosen
 }
 
 // arm is a candidate as the policies see it.
@@ -126,12 +178,13 @@ func (c *choice) arm(cand *sched.Candidate, s *slot) thompson.Arm {
 	return arm
 }
 
-// describe fills in what the policies have to know of the request. A request that is placed
-// once more was counted before.
-func (b *bandit) describe(c *choice, base int) {
-	q := c.q
-	r := &b.request
-	*r = thompson.Request{PromptTokens: c.dec.PromptTokens, BlockSize: c.dec.BlockSize, Baseline: base, Unary: q.Whole}
+// count takes in what a request says of its conversation. Whoever decides, every request
+// that is placed counts once: its client has made that call. One that is placed once more
+// was counted before, and expects what it expected then. Of one without a name only the
+// reference expects something: what the client says.
+func (b *bandit) count(c *choice) {
+	q, r := c.q, &b.request
+	*r = thompson.Request{}
 	if q.ExpectedOutput > 0 {
 		r.OSL = thompson.OSL(float64(q.ExpectedOutput))
 	}
@@ -140,11 +193,15 @@ func (b *bandit) describe(c *choice, base int) {
 		r.IAT = thompson.IAT(float64(*x.IATMS))
 		e.Gap = time.Duration(min(*x.IATMS, 1<<31)) * time.Millisecond
 	}
-	if q.Prefix == "" || q.Attempt > 0 {
-		return
-	}
-	r.Prefix = thompson.NewPrefixID(q.Tenant, q.Prefix)
+	r.Prefix = c.conversation
 	switch {
+	case q.Prefix == "" && b.reference == nil:
+		return
+	case q.Prefix != "" && q.Attempt > 0:
+		if b.reference != nil {
+			r.Budget, r.TTL = b.reference.Expects(c.at, r.Prefix)
+		}
+		return
 	case q.TotalRequests > 0:
 		e.Total = int(min(q.TotalRequests, 1<<31))
 	case q.Expected != nil && q.Expected.RemainingCalls != nil:
@@ -164,23 +221,40 @@ func stick(dec thompson.Decision, arms []thompson.Arm) metrics.Stick {
 	return metrics.Switched
 }
 
-// note counts a decision.
-func (b *bandit) note(c *choice, chosen int, s metrics.Stick) {
-	arm := &b.arms[chosen]
-	b.metrics.Decision(uint64(arm.ID.Worker), arm.Overlap, c.dec.PromptTokens, b.request.Budget, s)
+// note records a decision. The lock is not held.
+func (b *bandit) note(c *choice) {
+	b.publish(c.news)
+	if d := &c.bandit; d.id != 0 {
+		b.metrics.Decision(uint64(c.dec.Candidates[c.chosen].Worker), d.overlap, c.dec.PromptTokens, d.budget, d.stick)
+	}
 }
 
-// tick does what time brings, about once a second.
-func (b *bandit) tick(now time.Time) {
-	if since := now.Sub(b.ticked); since >= 0 && since < time.Second {
-		return
-	}
+// news is what time has brought.
+type news struct {
+	timeouts int  // decisions that nothing was heard of
+	stopped  bool // the policy has stopped by itself
+}
+
+// tick does what time brings.
+func (b *bandit) tick(p *pool, now time.Time) (n news) {
 	b.ticked = now
-	if b.reference != nil {
-		b.metrics.Timeouts(b.reference.Sweep(now))
-		return
+	b.forgetDeparted(p, now)
+	if b.safe != nil {
+		n.stopped = b.safe.Tick(now).Stopped
+		return n
 	}
-	if b.safe.Tick(now).Stopped {
+	b.reference.Tick(now)
+	all := b.reference.Stats().Timeouts // those that decisions have found in between, too
+	n.timeouts, b.timeouts = int(all-b.timeouts), all
+	return n
+}
+
+// publish records news. The lock is not held.
+func (b *bandit) publish(n news) {
+	if n.timeouts > 0 {
+		b.metrics.Timeouts(n.timeouts)
+	}
+	if n.stopped {
 		b.metrics.Fallback()
 	}
 }
@@ -196,51 +270,72 @@ func (b *bandit) pending() (decisions, prefixes int) {
 }
 
 // firstToken learns from a request's first token, after so long.
-func (b *bandit) firstToken(now time.Time, d decided, ttft time.Duration) {
-	if d.id != 0 && b.safe != nil {
-		_ = b.safe.FirstToken(now, d.id, ttft) // one that is not pending has nothing to teach
+func (b *bandit) firstToken(now time.Time, id uint64, ttft time.Duration) {
+	if id != 0 && b.safe != nil {
+		_ = b.safe.FirstToken(now, id, ttft) // one that is not pending has nothing to teach
 	}
 }
 
-// done learns from the end of a request.
-func (b *bandit) done(now time.Time, d decided, end ended) {
-	if d.id == 0 {
-		return
+// ended is what became of a request on a worker: how long the first token and the whole
+// answer took from when the request was sent, the time between tokens, 0 if that is not
+// known, how many there were, and whether there was an answer at all. The first token of an
+// answer that came at once came with the last. Cached is the share of the prompt that was in
+// the cache, as the engine says or, if it does not, as was predicted.
+type ended struct {
+	worker          kv.WorkerID
+	ttft, itl, took time.Duration
+	tokens          int
+	cached          float64
+	answered        bool
+	outcome         thompson.Outcome
+}
+
+// lesson is what the end of a request is recorded as.
+type lesson struct {
+	worker      uint64 // 0 for nothing
+	took        time.Duration
+	reward      float64
+	alpha, beta float64 // 0 where there are none
+}
+
+// done learns from the end of a request. Of one that was cancelled, or that the engine
+// answered with what is wrong with it, nothing is learned. The safe policy has no reward of
+// its own: what is recorded is what answers are worth to evaluations of policies.
+func (b *bandit) done(now time.Time, id uint64, end ended) (l lesson) {
+	switch {
+	case id == 0:
+		return l
+	case b.safe != nil:
+		err := b.safe.Done(now, id, end.itl, end.outcome)
+		if err == nil && end.outcome == thompson.Completed && end.answered {
+			l = lesson{worker: uint64(end.worker), took: end.took, reward: thompson.Reward(end.cached, end.ttft, end.itl)}
+		}
+		return l
+	case end.outcome == thompson.Cancelled, end.outcome == thompson.Completed && !end.answered:
+		b.reference.Drop(id)
+		return l
 	}
-	if b.safe != nil {
-		_ = b.safe.Done(now, d.id, end.itl, end.outcome)
-		return
-	}
-	if end.outcome == thompson.Cancelled {
-		b.reference.Drop(d.id)
-		return
-	}
-	res, err := b.reference.Feedback(now, d.id, thompson.Feedback{
+	res, err := b.reference.Feedback(now, id, thompson.Feedback{
 		Latency: end.took, TokensOut: end.tokens, Failed: end.outcome == thompson.Failed,
 	})
-	if err != nil {
-		return
+	if err != nil { // it has timed out
+		return l
 	}
-	b.metrics.Feedback(uint64(res.Arm.Worker), end.took, res.Reward)
-	if l, ok := b.reference.Learned(res.Arm); ok {
-		b.metrics.Beta(uint64(res.Arm.Worker), l.Alpha, l.Beta)
+	l = lesson{worker: uint64(res.Arm.Worker), took: end.took, reward: res.Reward}
+	if a, ok := b.reference.Learned(res.Arm); ok {
+		l.alpha, l.beta = a.Alpha, a.Beta
 	}
+	return l
 }
 
-// ended is what became of a request.
-type ended struct {
-	took, itl time.Duration
-	tokens    int
-	outcome   thompson.Outcome
-}
-
-// forget drops what was learned of a rank that has left.
-func (b *bandit) forget(src kv.Source) {
-	if b.reference != nil {
-		b.reference.Forget(src)
-		return
+// note records it. The lock is not held.
+func (l *lesson) note(m *metrics.Thompson) {
+	if l.worker != 0 {
+		m.Feedback(l.worker, l.took, l.reward)
 	}
-	b.safe.Forget(src)
+	if l.alpha > 0 {
+		m.Beta(l.worker, l.alpha, l.beta)
+	}
 }
 
 // resize returns a slice of n elements, s itself if it has room.
@@ -251,12 +346,13 @@ func resize[T any](s []T, n int) []T {
 	return s[:n]
 }
 
-// outcomeOf is how a request ended, to the policies.
+// outcomeOf is how a request ended, to the policies. One that was refused never got as far
+// as to show how its worker is.
 func outcomeOf(o Outcome) thompson.Outcome {
 	switch o {
 	case Completed:
 		return thompson.Completed
-	case Cancelled:
+	case Cancelled, Refused:
 		return thompson.Cancelled
 	default:
 		return thompson.Failed

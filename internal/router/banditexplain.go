@@ -3,6 +3,7 @@ package router
 import (
 	"slices"
 
+	"github.com/stator-ai/stator/internal/sched"
 	"github.com/stator-ai/stator/internal/thompson"
 	"github.com/stator-ai/stator/nvext"
 )
@@ -15,10 +16,30 @@ func (v *verdicts) empty() bool { return len(v.reference) == 0 && len(v.safe) ==
 
 // copy returns a copy of from, in v's memory.
 func (v verdicts) copy(from verdicts) verdicts {
-	v.reference = append(v.reference[:0], from.reference...)
-	v.safe = append(v.safe[:0], from.safe...)
-	v.sampled = from.sampled
-	return v
+	from.reference = append(v.reference[:0], from.reference...)
+	from.safe = append(v.safe[:0], from.safe...)
+	return from
+}
+
+// features are the names of what the safe policy knows of a candidate, in its order.
+var features = []string{"one", "overlap", "prefill", "kv", "inflight"}
+
+// decision says why the policy decided as it did about the candidates; nil where there was
+// none.
+func (v *verdicts) decision(cands []sched.Candidate) *nvext.PolicyDecision {
+	if v.empty() {
+		return nil
+	}
+	out := &nvext.PolicyDecision{Variant: v.variant, Why: v.why.String(), P: nvext.Float(v.p)}
+	if len(v.safe) > 0 {
+		out.Budget, out.Limit = new(nvext.Float(v.budget)), new(nvext.Float(v.limit))
+		out.Features = features
+		if v.why != thompson.WhySampled {
+			w := &cands[v.would]
+			out.Would = &nvext.Rank{WorkerID: uint64(w.Worker), DPRank: w.Rank}
+		}
+	}
+	return out
 }
 
 // explain says what the policy made of a candidate.
@@ -28,6 +49,10 @@ func (v *verdicts) explain(c *nvext.Candidate, i int) {
 		s := &v.safe[i]
 		c.Propensity = new(nvext.Float(s.P))
 		c.PolicyScore = new(nvext.Float(s.Score))
+		c.PolicyX = make([]nvext.Float, len(s.X))
+		for i, x := range s.X {
+			c.PolicyX[i] = nvext.Float(x)
+		}
 		if s.Admissible {
 			c.PolicyTerms = terms("prior", s.Prior, "residual", s.Residual, "offset", s.Offset)
 		}

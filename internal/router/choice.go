@@ -52,9 +52,11 @@ type choice struct {
 	own               []kv.Block // for hashes that nobody had
 	chance            rand.PCG
 
-	draws    *thompson.RandDraws // made of dec.Rand
-	bandit   decided             // of the policy, where one chose
-	verdicts verdicts
+	draws        *thompson.RandDraws // made of dec.Rand
+	conversation thompson.PrefixID   // that it belongs to, where a policy learns
+	bandit       decided             // of the policy, where one chose
+	news         news                // what the policy found meanwhile
+	verdicts     verdicts
 }
 
 // passed is a rank that could not be chosen.
@@ -77,7 +79,7 @@ func newChoice(p *pool, now time.Time, q *Request, d decision) *choice {
 	c.text, c.best, c.class, c.waited, c.gathered = false, 0, 0, 0, false
 	c.prompt, c.blocks, c.told, c.sent = nil, 0, c.told[:0], c.sent[:0]
 	c.hashing, c.matching, c.prefill = 0, 0, 0
-	c.bandit = decided{}
+	c.conversation, c.bandit, c.news = thompson.PrefixID{}, decided{}, news{}
 	c.verdicts = verdicts{reference: c.verdicts.reference[:0], safe: c.verdicts.safe[:0]}
 	return c
 }
@@ -117,6 +119,9 @@ func (c *choice) look() {
 	p.expire(hashed)
 	c.match()
 	c.hashing, c.matching, c.at = hashed.Sub(start), c.looked.Sub(hashed), c.looked
+	if p.bandit != nil && c.d.ordinal != 0 && !q.QueryOnly { // it is to be placed
+		c.conversation = thompson.NewPrefixID(q.Tenant, q.Prefix)
+	}
 }
 
 // match looks the prompt up.
@@ -232,8 +237,12 @@ func (c *choice) choose() error {
 	c.turn = *turn
 	if mode == KV {
 		c.chosen = c.price()
-		if b := p.bandit; b != nil && b.decides(q) {
-			c.chosen = b.choose(c, c.chosen)
+		if b := p.bandit; b != nil && !q.QueryOnly {
+			b.count(c)
+			if b.decides(q) {
+				c.chosen = b.choose(c, c.chosen)
+			}
+			b.stay(c)
 		}
 	} else {
 		c.chance.Seed(p.router.cfg.Seed, c.d.ordinal)
@@ -255,7 +264,7 @@ func (c *choice) book() {
 		pl = new(Placement)
 	}
 	*pl = Placement{model: q.Model, pool: p, router: p.router, slot: s, promptTokens: max(q.PromptTokens, 0), expected: q.ExpectedOutput, ordinal: c.d.ordinal, memory: memory{at: -1}}
-	pl.bandit = c.bandit
+	pl.bandit = c.bandit.id
 	pl.leg = Leg{Phase: nvext.Aggregated, Target: s.target, Engine: s.worker.adapter(), Ranked: s.model.Ranks > 1}
 	c.placement = pl
 	kvMode := p.router.cfg.Mode == KV
@@ -345,6 +354,9 @@ func (c *choice) finish() *Placement {
 		p.metrics.Started()
 		p.metrics.Placed(exact, size, overlap)
 		p.metrics.Decided(string(c.reason()))
+		if p.bandit != nil {
+			p.bandit.note(c)
+		}
 	}
 	took := now.Sub(c.now) - c.waited
 	p.metrics.Overhead(metrics.Overhead{

@@ -49,8 +49,10 @@ type Placement struct {
 	perhaps      []kv.Block // of which the rank may hold more than it has told
 	ahead        int        // tokens that the rank had to compute for it and before it
 	prefill      *prefill   // nil if the first token is seen
-	bandit       decided    // of the policy that chose, if one did
+	bandit       uint64     // the decision of the policy that chose; 0 if none did
 	seen         seen       // of its tokens, guarded by the pool's mutex
+	last         lastToken  // of them, where a policy chose
+	cached       float64    // share of the prompt, as predicted or as the engine says; guarded by the pool's mutex
 	released     atomic.Bool
 }
 
@@ -120,11 +122,15 @@ func (p *Placement) Output(n int) {
 	output := int(p.outputTokens.Add(int64(n)))
 	p.since += n
 	grown := p.pool.blocksOf(p.promptTokens+output) - p.blocks
+	if grown <= 0 && p.bandit == 0 {
+		return
+	}
+	now := p.router.cfg.Now()
+	p.last.came(now.Sub(p.placed))
 	if grown <= 0 {
 		return
 	}
 	p.blocks += grown
-	now := p.router.cfg.Now()
 	p.slot.worker.answered.Store(now.UnixNano())
 	p.pool.metrics.Tokens(now.Sub(p.grown), p.since)
 	p.grown, p.since = now, 0
@@ -151,10 +157,16 @@ func (p *Placement) decay() float64 {
 }
 
 // Whole says that the answer came at once, with n tokens. It takes the place of
-// FirstToken and Output where they cannot be told apart.
+// FirstToken and Output where they cannot be told apart. Without tokens the answer has
+// only begun, and goes on until Done.
 func (p *Placement) Whole(n int) {
 	now := p.router.cfg.Now()
 	p.outputTokens.Store(int64(n))
+	if n > 0 {
+		p.last.came(now.Sub(p.placed))
+	} else {
+		p.last.begun()
+	}
 	p.slot.worker.answered.Store(now.UnixNano())
 	p.noteSent(now)
 }
@@ -198,12 +210,17 @@ func (p *Placement) Done(o Outcome) {
 		p.prefill.booking = nil
 	}
 	p.pool.ledger.Free(&p.booking)
-	if b := p.pool.bandit; b != nil {
-		b.done(now, p.bandit, p.ended(now, o))
+	b := p.pool.bandit
+	var l lesson
+	if b != nil {
+		l = b.done(now, p.bandit, p.ended(now, o))
 	}
 	granted := p.pool.drain(now)
 	p.pool.mu.Unlock()
 	p.pool.tell(now, granted)
+	if b != nil {
+		l.note(b.metrics)
+	}
 	p.pool.metrics.Done(int(p.outputTokens.Load()))
 }
 
@@ -214,18 +231,38 @@ type seen struct {
 	tokens      int
 }
 
-// ended is what became of the request. The time between tokens goes up to the last block
-// that was filled, since what comes after may have waited for the client. The caller holds
-// the pool's lock.
+// lastToken is when tokens came last, after how many nanoseconds: 0 before any, negative
+// where nobody says.
+type lastToken struct{ after atomic.Int64 }
+
+func (l *lastToken) came(after time.Duration) { l.after.Store(max(int64(after), 1)) }
+
+func (l *lastToken) begun() { l.after.Store(-1) }
+
+// ended is what became of the request. An answer ends with its last tokens: what comes
+// after may have waited for the client, or for an engine that does not hang up. Likewise
+// the time between tokens goes up to the last block that was filled. The caller holds the
+// pool's lock.
 func (p *Placement) ended(now time.Time, o Outcome) ended {
 	n := int(p.outputTokens.Load())
-	out := ended{took: now.Sub(p.placed), tokens: n, outcome: outcomeOf(o)}
+	last := time.Duration(p.last.after.Load())
+	out := ended{
+		worker: p.slot.target.Worker, took: now.Sub(p.placed), tokens: n, cached: p.cached,
+		answered: last != 0 || !p.seen.first.IsZero(), outcome: outcomeOf(o),
+	}
+	if last > 0 && o == Completed {
+		out.took = last
+	}
+	out.ttft = out.took
+	if !p.seen.first.IsZero() {
+		out.ttft = p.seen.first.Sub(p.placed)
+	}
 	switch s := p.seen; {
 	case s.first.IsZero():
 	case s.tokens > 1 && s.last.After(s.first):
 		out.itl = s.last.Sub(s.first) / time.Duration(s.tokens-1)
 	case n > 1:
-		out.itl = now.Sub(s.first) / time.Duration(n-1)
+		out.itl = (out.took - s.first.Sub(p.placed)) / time.Duration(n-1)
 	}
 	return out
 }

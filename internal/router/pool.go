@@ -366,7 +366,7 @@ func (p *pool) retain(w *worker, stays map[*slot]bool) {
 		p.told.RemoveRank(s.source())
 		p.sent.RemoveRank(s.source())
 		if p.bandit != nil {
-			p.bandit.forget(s.source())
+			p.bandit.leave(p.router.cfg.Now(), s.source())
 		}
 		return true
 	})

@@ -150,7 +150,7 @@ func (rec *record) routing(limit int) *nvext.Routing {
 			out.Cost = describeCost(&rec.cost)
 		}
 		if !rec.policy.empty() {
-			out.Policy = policyThompson
+			out.Policy, out.PolicyDecision = policyThompson, rec.policy.decision(rec.cands)
 		}
 	}
 	order := make([]int, len(rec.cands))

@@ -33,6 +33,7 @@ func (p *Placement) predict(c *choice, cand *sched.Candidate) {
 		best:   min(c.best*size, limit),
 		block:  size,
 	}
+	p.cached = float64(p.guess.tokens) / float64(max(limit, 1))
 }
 
 // judge compares the prediction with what the engine says: how many tokens the prompt
@@ -71,6 +72,9 @@ func (p *Placement) Usage(prompt, cached int) nvext.Verdict {
 	v := g.judge(p.promptTokens, prompt, cached)
 	p.pool.mu.Lock()
 	truth := p.slot.truth
+	if prompt > 0 && cached >= 0 {
+		p.cached = float64(cached) / float64(prompt)
+	}
 	lost := false
 	if v == nvext.VerdictAgreed || v == nvext.VerdictTraded || v == nvext.VerdictIndexStale {
 		lost = p.slot.learn(p.router.cfg.Now(), g, cached)

@@ -27,6 +27,18 @@ func (d *RandDraws) Norm() float64 { return d.r.NormFloat64() }
 // Uniform implements [Draws].
 func (d *RandDraws) Uniform() float64 { return d.r.Float64() }
 
+// norms fills dst with draws from the standard normal distribution: what as many calls of
+// Norm return, or for [RandDraws] others that are made faster.
+func norms(d Draws, dst []float64) {
+	if d, ok := d.(*RandDraws); ok {
+		normals(d.r, dst)
+		return
+	}
+	for i := range dst {
+		dst[i] = d.Norm()
+	}
+}
+
 // Beta implements [Draws]: a ratio of two gamma variates. Parameters that are not above 0
 // count as very small.
 func (d *RandDraws) Beta(a, b float64) float64 {

@@ -198,7 +198,7 @@ func FuzzSafe(f *testing.F) {
 				sum := 0.0
 				for i := range out {
 					c := &out[i]
-					checkNumbers(t, "choice", c.Score, c.Prior, c.Residual, c.Offset, c.Spread, c.P)
+					checkNumbers(t, "choice", c.Score, c.Prior, c.Residual, c.Offset, c.P)
 					checkNumbers(t, "features", c.X[:]...)
 					sum += c.P
 				}

@@ -39,9 +39,10 @@ func NewPrefixes(cfg PrefixConfig) *Prefixes {
 
 // Expectation is what a client says about the requests of its conversation.
 type Expectation struct {
-	// Total is how many requests the conversation has. The largest that was said counts.
+	// Total is how many requests the conversation has, at least 1. The largest that was
+	// said counts.
 	Total int
-	// Remaining says that Total is how many come after this one instead.
+	// Remaining says that Total is how many come after this one instead, which may be 0.
 	Remaining bool
 	// Gap is the time between two of them.
 	Gap time.Duration
@@ -51,11 +52,15 @@ type Expectation struct {
 // how long the conversation is worth remembering. Nothing is expected of one without a
 // name, except with Compat, which takes the client by its word.
 func (p *Prefixes) Next(now time.Time, id PrefixID, e Expectation) (budget int, ttl time.Duration) {
-	e.Total = max(e.Total, 1)
+	after := max(e.Total, 0) // as the client says
+	if !e.Remaining {
+		e.Total = max(e.Total, 1)
+		after = e.Total - 1
+	}
 	ttl = prefixTTL(e)
 	if id == (PrefixID{}) {
 		if p.compat {
-			return e.Total - 1, ttl
+			return after, ttl
 		}
 		return 0, ttl
 	}
@@ -67,7 +72,7 @@ func (p *Prefixes) Next(now time.Time, id PrefixID, e Expectation) (budget int, 
 	}
 	budget = max(s.total-s.processed, 0)
 	if e.Remaining {
-		budget = max(budget, e.Total)
+		budget = max(budget, after)
 	}
 	if budget == 0 && p.compat {
 		p.known.remove(id)

@@ -52,7 +52,7 @@ type ReferenceConfig struct {
 	ForgetRate float64 // lints.forget_rate: what remains with each feedback, within (0, 1)
 
 	Timeout       time.Duration // feedback.timeout_seconds, above 0
-	SweepInterval time.Duration // feedback.sweep_interval_seconds
+	SweepInterval time.Duration // feedback.sweep_interval_seconds; 0 with every decision
 	TimeoutReward float64       // feedback.timeout_reward, from 0 to 1
 	LatencyAlpha  float64       // feedback.latency_ema_alpha, above 0 and at most 1
 

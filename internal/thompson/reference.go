@@ -19,7 +19,7 @@ const refDim = 9
 //
 // It differs from its model in what it remembers: conversations and pending decisions are
 // bounded and expire, and ranks that have not been candidates for an hour of decisions are
-// forgotten.
+// forgotten. A conversation leaves with the rank that it is on.
 type Reference struct {
 	cfg       ReferenceConfig
 	arms      map[kv.Source]*refArm
@@ -46,10 +46,13 @@ type refArm struct {
 	seen        time.Time
 }
 
-// stay is where a conversation is, and the work that it will bring.
+// stay is where a conversation is, the work that it will bring, and what its latest request
+// said of those to come.
 type stay struct {
-	arm  *refArm
-	work float64
+	arm    *refArm
+	work   float64
+	budget int
+	ttl    time.Duration
 }
 
 type refPending struct {
@@ -124,9 +127,7 @@ type Decision struct {
 // Draws are used in this order: for each arm nine normal ones and a Beta, then a uniform
 // one.
 func (r *Reference) Decide(now time.Time, d Draws, req *Request, arms []Arm, out []Choice) Decision {
-	if now.Sub(r.lastSweep) >= r.cfg.SweepInterval {
-		r.Sweep(now)
-	}
+	r.Tick(now)
 	if len(arms) == 0 {
 		return Decision{Chosen: -1}
 	}
@@ -169,6 +170,7 @@ type job struct {
 	eager       float64
 	temperature float64
 	beta        float64 // weight of the Beta draw
+	reuse       float64 // the feature that the budget makes
 }
 
 func (r *Reference) jobOf(req *Request) job {
@@ -177,6 +179,7 @@ func (r *Reference) jobOf(req *Request) job {
 	spread := 1 + j.budget*j.eager
 	j.temperature = min(max(c.TemperatureBase/spread, c.TemperatureMin), c.TemperatureMax)
 	j.beta = c.BetaWeight / spread
+	j.reuse = math.Tanh(0.25 * j.budget)
 	return j
 }
 
@@ -241,7 +244,7 @@ func (r *Reference) score(d Draws, j *job, at *refArm, arm *Arm, a *refArm, out 
 	*out = Choice{Job: work, Outstanding: a.outstanding}
 	out.X = [refDim]float64{
 		1, 1 / (1 + c.GPUWeight*gpu + c.QueueWeight*queue), overlap, here,
-		math.Tanh(0.1 * a.outstanding), j.decode / 3, math.Tanh(prefill), j.eager / 1.5, math.Tanh(0.25 * j.budget),
+		math.Tanh(0.1 * a.outstanding), j.decode / 3, math.Tanh(prefill), j.eager / 1.5, j.reuse,
 	}
 	out.Mean, out.Noise = a.model.sample(d, c.V, &out.X)
 	out.Beta = j.beta * d.Beta(a.alpha, a.beta)
@@ -308,9 +311,19 @@ func (r *Reference) store(now time.Time, req *Request, arm *refArm, work float64
 	}
 	s := r.prefixes.put(now, req.Prefix, min(max(req.TTL, minPrefixTTL), maxPrefixTTL))
 	r.left(s)
-	*s = stay{arm, work}
+	*s = stay{arm, work, req.Budget, req.TTL}
 	arm.outstanding += work
 	arm.stays++
+}
+
+// Expects returns what the latest request of a conversation said of those to come: its
+// Budget and TTL. A request that is placed once more has the same. It is nothing where no
+// more are expected, or the conversation is not remembered.
+func (r *Reference) Expects(now time.Time, id PrefixID) (budget int, ttl time.Duration) {
+	if s := r.prefixes.get(now, id); s != nil {
+		return s.budget, s.ttl
+	}
+	return 0, 0
 }
 
 // left takes a conversation's work off its rank. Sums of differences drift away from the
@@ -341,20 +354,31 @@ func (r *Reference) sumUp() {
 	}
 }
 
+// Tick sweeps when that is due by [ReferenceConfig.SweepInterval]. [Reference.Decide] calls
+// it; without requests somebody else has to.
+func (r *Reference) Tick(now time.Time) {
+	if since := now.Sub(r.lastSweep); since < 0 || since >= r.cfg.SweepInterval {
+		r.Sweep(now)
+	}
+}
+
 // Sweep gives decisions that have waited for feedback for too long the reward for that,
-// and returns how many there were. [Reference.Decide] calls it when it is due; without
-// requests somebody else has to.
+// and returns how many there were. All that there ever were are in [ReferenceStats].
 func (r *Reference) Sweep(now time.Time) int {
 	r.lastSweep = now
 	n := 0
-	for i := r.pending.oldest; i != none; i = r.pending.oldest {
-		p := r.pending.at(i)
-		if now.Sub(p.since) < r.cfg.Timeout {
-			break
+	for i := r.pending.oldest; i != none; {
+		p, next := r.pending.at(i), r.pending.slots[i].next
+		age := now.Sub(p.since)
+		if age >= 0 && age < r.cfg.Timeout {
+			break // so are those after it, except from before the time was set back
 		}
-		r.learn(p, r.cfg.TimeoutReward)
-		r.pending.removeAt(i)
-		n++
+		if age >= 0 {
+			r.learn(p, r.cfg.TimeoutReward)
+			r.pending.removeAt(i)
+			n++
+		}
+		i = next
 	}
 	r.timeouts += uint64(n)
 	r.prefixes.tidy(now, 4096)
@@ -367,6 +391,14 @@ func (r *Reference) Sweep(now time.Time) int {
 		}
 	}
 	return n
+}
+
+// Leave drops the conversations that are on a rank, because its cache has gone. What was
+// learned about it stays, for when it comes back; so do decisions that wait for feedback.
+func (r *Reference) Leave(id kv.Source) {
+	if a := r.arms[id]; a != nil {
+		r.prefixes.removeIf(func(s *stay) bool { return s.arm == a })
+	}
 }
 
 // Forget drops what is known about a rank, with its conversations and pending decisions.

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/stator-ai/stator/internal/kv"
 )
 
 // scripted are the draws of every request of the scripted run.
@@ -224,6 +226,26 @@ func TestReferenceTimeout(t *testing.T) {
 	}
 }
 
+// TestReferenceClockBack sets the time back with a decision pending: those after it still
+// time out, when they are due.
+func TestReferenceClockBack(t *testing.T) {
+	r := newReference(t, nil)
+	arms, out := []Arm{{ID: rank(1)}}, make([]Choice, 1)
+	decide := func(at float64) uint64 { return r.Decide(after(at), scripted(), &Request{}, arms, out).ID }
+	ahead, id := decide(1000), decide(0)
+	decide(110)
+	if r.Stats().Timeouts != 0 {
+		t.Error("timed out early")
+	}
+	young := decide(120)
+	if r.Stats().Timeouts != 1 || r.pending.get(id) != none || r.pending.get(young) == none || r.pending.get(ahead) == none {
+		t.Errorf("%+v, want the second decision to have timed out", r.Stats())
+	}
+	if n := r.Sweep(after(1120)); n != 3 || r.Stats().Pending != 0 {
+		t.Errorf("sweep: %d, %+v", n, r.Stats())
+	}
+}
+
 func TestReferencePendingIsLoad(t *testing.T) {
 	r := newReference(t, nil)
 	d, _ := seeded(1)
@@ -334,7 +356,11 @@ func TestModelStaysPositiveDefinite(t *testing.T) {
 	diagonal(m.a[:], refDim, 1)
 	m.refresh()
 	x := [refDim]float64{1}
-	for range 1_000_000 {
+	n := 1_000_000
+	if raceDetector {
+		n = 100_000
+	}
+	for range n {
 		for i := 1; i < refDim; i++ {
 			x[i] = rnd.Float64()
 		}
@@ -512,5 +538,77 @@ func TestReferenceForgetsRanksThatLeft(t *testing.T) {
 	r.Decide(after(48*3600), d, &Request{}, both[:1], out)
 	if r.Sweep(after(48*3600 + 1)); r.Stats().Arms != 1 {
 		t.Errorf("%d ranks, want 1", r.Stats().Arms)
+	}
+}
+
+// A rank that leaves takes its conversations with it, and nothing else.
+func TestReferenceLeave(t *testing.T) {
+	r := newReference(t, nil)
+	d, _ := seeded(1)
+	out := make([]Choice, 2)
+	at := make(map[kv.Source]int)
+	arms := []Arm{{ID: rank(1)}, {ID: rank(2)}}
+	for i := range 20 {
+		dec := r.Decide(start, d, &Request{Prefix: PrefixID{1, byte(i)}, Budget: 3, TTL: time.Hour}, arms, out)
+		at[arms[dec.Chosen].ID]++
+		if i%2 == 0 {
+			if _, err := r.Feedback(start, dec.ID, Feedback{Latency: time.Second}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if at[rank(1)] == 0 || at[rank(2)] == 0 {
+		t.Fatalf("decided for %v", at)
+	}
+	before, _ := r.Learned(rank(2))
+	st := r.Stats()
+	r.Leave(rank(2))
+	r.Leave(rank(3)) // which there is not
+	want := before
+	want.Outstanding = 0
+	if got, ok := r.Learned(rank(2)); !ok || got != want {
+		t.Errorf("learned %+v, want %+v", got, want)
+	}
+	st.Prefixes = at[rank(1)]
+	if got := r.Stats(); got != st {
+		t.Errorf("%+v, want %+v", got, st)
+	}
+}
+
+// What is expected of a conversation is what its latest request said, for as long as it is
+// remembered.
+func TestReferenceExpects(t *testing.T) {
+	r := newReference(t, nil)
+	d, _ := seeded(1)
+	arms, out, id := []Arm{{ID: rank(1)}}, make([]Choice, 1), NewPrefixID("", "s")
+	expects := func(at float64, budget int, ttl time.Duration) {
+		t.Helper()
+		if b, got := r.Expects(after(at), id); b != budget || got != ttl {
+			t.Errorf("after %v s: %d for %v, want %d for %v", at, b, got, budget, ttl)
+		}
+	}
+	expects(0, 0, 0)
+	r.Decide(start, d, &Request{Prefix: id, Budget: 3, TTL: 2 * time.Minute}, arms, out)
+	expects(119, 3, 2*time.Minute)
+	expects(120, 0, 0)
+	r.Decide(after(200), d, &Request{Prefix: id, Budget: 2, TTL: 2 * time.Minute}, arms, out)
+	expects(201, 2, 2*time.Minute)
+	r.Decide(after(202), d, &Request{Prefix: id, TTL: 2 * time.Minute}, arms, out)
+	expects(202, 0, 0)
+	expects(0, 0, 0)
+}
+
+// Between two sweeps there is the configured time, whoever asks.
+func TestReferenceTick(t *testing.T) {
+	r := newReference(t, func(c *ReferenceConfig) { c.Timeout, c.SweepInterval = time.Second, 5*time.Second })
+	d, _ := seeded(1)
+	r.Decide(start, d, &Request{}, []Arm{{ID: rank(1)}}, make([]Choice, 1))
+	for _, c := range []struct {
+		at   float64
+		want uint64
+	}{{1, 0}, {4.999, 0}, {5, 1}, {6, 1}, {20, 1}} {
+		if r.Tick(after(c.at)); r.Stats().Timeouts != c.want {
+			t.Errorf("after %v s: %d timeouts, want %d", c.at, r.Stats().Timeouts, c.want)
+		}
 	}
 }

@@ -59,12 +59,10 @@ func (m *linearModel) whiten(y, x *[refDim]float64) {
 // sample returns the mean at x and a draw's distance from it, in which v scales the
 // standard deviation.
 func (m *linearModel) sample(d Draws, v float64, x *[refDim]float64) (mean, noise float64) {
-	var y [refDim]float64
+	var y, z [refDim]float64
 	m.whiten(&y, x)
-	for i := range y {
-		noise += d.Norm() * y[i]
-	}
-	return dot(m.mean[:], x[:]), v * noise
+	norms(d, z[:])
+	return dot(m.mean[:], x[:]), v * dot(z[:], y[:])
 }
 
 // learn takes a reward at x in. What was learned before counts less by the factor keep; of

@@ -3,6 +3,7 @@ package thompson
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/stator-ai/stator/internal/kv"
@@ -18,11 +19,13 @@ const safeDim = 5
 // what was learned fades with time.
 //
 // Three things bound what that can cost, whatever is learned. Only ranks within
-// [SafeConfig.Guard] of the baseline's cost can be chosen. What choices cost more than the
-// baseline's comes out of a budget, and the baseline decides while there is none: what t
-// decisions cost more, each as a fraction of the baseline's cost, is never above
-// Budget + Allowance·t + Guard where a cost is at least that of the prompt's blocks, and
-// at least one. And if the requests show that the policy does worse, it stops for a while.
+// [SafeConfig.Guard] of the baseline's cost can be chosen, and none but the baseline's where
+// much waits already: the policy knows what a choice means for the request and not what its
+// work means for those behind it. What choices cost more than the baseline's comes out of a
+// budget, and the baseline decides while there is none: what t decisions cost more, each as
+// a fraction of the baseline's cost, is never above Budget + Allowance·t + Guard where a cost
+// is at least that of the prompt's blocks, and at least one. And if the requests show that
+// the policy does worse, it stops for a while.
 type Safe struct {
 	cfg      SafeConfig
 	heads    [2]head // of the first token, or all; of the others
@@ -36,14 +39,17 @@ type Safe struct {
 	watch    watch
 	lastStop time.Time // when it was last looked whether to stop
 	decided  time.Time
+	zero     time.Time // for which offsets have levels; the zero time if they have none
 	in       []admitted
+	noise    []float64 // draws, within a decision
 }
 
 // safeArm is what is known about a rank alone.
 type safeArm struct {
-	id      kv.Source
-	offsets [2]offset
-	seen    time.Time
+	id               kv.Source
+	offsets          [2]offset
+	seen             time.Time
+	tokens, inFlight logOf // as it had at the latest decision
 }
 
 // admitted is an arm that may be chosen, within a decision.
@@ -69,6 +75,7 @@ func NewSafe(cfg SafeConfig) (*Safe, error) {
 func (s *Safe) reset() {
 	clear(s.arms)
 	s.last = s.last[:0]
+	s.zero = time.Time{}
 	for i := range s.heads {
 		s.heads[i].reset(s.cfg.Lambda)
 	}
@@ -92,9 +99,10 @@ const (
 	WhyStopped             // the policy did worse than the baseline: the baseline
 	WhyShadow              // the baseline, as configured
 	WhyBaseline            // the baseline's cost is no number, so that nothing compares with it
+	WhyBusy                // too much waits where the baseline goes: the baseline
 )
 
-var whyNames = [...]string{"sampled", "only", "budget", "stopped", "shadow", "baseline"}
+var whyNames = [...]string{"sampled", "only", "budget", "stopped", "shadow", "baseline", "busy"}
 
 // String returns a word for it.
 func (w Why) String() string {
@@ -110,8 +118,8 @@ type SafeChoice struct {
 	Admissible bool
 	// Score is the predicted logarithm of the cost in seconds: Prior + Residual + Offset,
 	// where Prior is what the prompt should take, Residual the learned correction, and
-	// Offset that of the arm alone. Spread is the standard deviation of its samples.
-	Score, Prior, Residual, Offset, Spread float64
+	// Offset that of the arm alone.
+	Score, Prior, Residual, Offset float64
 	// Won is in how many samples the arm was the best, and P the probability that the
 	// policy gives it.
 	Won int
@@ -130,8 +138,9 @@ type SafeDecision struct {
 	Why           Why
 	// ID names the decision in feedback. It is 0 if there was nothing to decide.
 	ID uint64
-	// Limit is the highest admissible cost, and Excess what the choice costs more than
-	// the baseline, as it is taken from the budget. Budget is what is left of it.
+	// Limit is the highest admissible cost, the baseline's where nothing else is admissible
+	// because it is busy, and Excess what the choice costs more than the baseline, as it is
+	// taken from the budget. Budget is what is left of it.
 	Limit, Excess, Budget float64
 }
 
@@ -147,18 +156,22 @@ func (s *Safe) Decide(now time.Time, d Draws, req *Request, arms []Arm, out []Sa
 	s.decided = now
 	base := arms[req.Baseline].Cost
 	sound := !math.IsNaN(base) && !math.IsInf(base, 0)
-	limit := base
-	if sound {
-		limit += s.cfg.Guard * max(base, float64(max(req.PromptTokens, 0))/float64(max(req.BlockSize, 1)))
+	limit, busy := base, s.busy(req, &arms[req.Baseline])
+	if sound && !busy {
+		size := float64(max(req.BlockSize, 1))
+		extra := s.cfg.Guard * max(base, float64(max(req.PromptTokens, 0))/size)
+		limit += min(extra, s.cfg.MaxExtra.Seconds()*s.rate.perSecond()/size)
 	}
 	known := s.find(now, arms)
-	s.admit(now, req, arms, known, limit, out)
+	s.admit(now, req, arms, known, limit, busy, out)
 
 	dec := SafeDecision{Chosen: req.Baseline, Would: req.Baseline, P: 1, Limit: limit, Budget: s.budget}
-	stopped := now.Before(s.until)
+	stopped := s.stopped(now)
 	switch {
 	case !sound:
 		dec.Why = WhyBaseline
+	case busy:
+		dec.Why = WhyBusy
 	case len(s.in) == 1:
 		dec.Why = WhyOnly
 	case stopped && !s.cfg.Shadow:
@@ -167,7 +180,7 @@ func (s *Safe) Decide(now time.Time, d Draws, req *Request, arms []Arm, out []Sa
 		dec.Why = WhyBudget
 	default:
 		s.sample(d)
-		dec.Would = s.choose(d.Uniform(), out)
+		dec.Would = s.choose(d.Uniform(), req.Baseline, out)
 		dec.Why = WhyShadow
 		if !s.cfg.Shadow {
 			dec.Why, dec.Chosen, dec.P = WhySampled, dec.Would, out[dec.Would].P
@@ -183,6 +196,22 @@ func (s *Safe) Decide(now time.Time, d Draws, req *Request, arms []Arm, out []Sa
 	}
 	dec.ID = s.wait(now, req, &dec, &arms[dec.Chosen], known[dec.Chosen], out)
 	return dec
+}
+
+// busy reports whether the prompts that wait where the baseline goes take longer than they
+// may.
+func (s *Safe) busy(req *Request, base *Arm) bool {
+	own := float64(max(req.PromptTokens, 0)) * (1 - unit(base.Overlap))
+	return float64(max(base.PrefillTokens, 0))-own > s.cfg.BusyAfter.Seconds()*s.rate.perSecond()
+}
+
+// stopped reports whether the policy has stopped. That never lasts longer than it may from
+// now on, also if the time was set back or what was restored says so.
+func (s *Safe) stopped(now time.Time) bool {
+	if end := now.Add(s.cfg.StopWindow); s.until.After(end) {
+		s.until = end
+	}
+	return now.Before(s.until)
 }
 
 func (s *Safe) pay(stopped bool, excess float64) {
@@ -214,65 +243,92 @@ func (s *Safe) find(now time.Time, arms []Arm) []*safeArm {
 }
 
 // admit fills in what is predicted of the arms and lists those that may be chosen. The
-// baseline always may.
-func (s *Safe) admit(now time.Time, req *Request, arms []Arm, known []*safeArm, limit float64, out []SafeChoice) {
+// baseline always may; if busy, it alone.
+func (s *Safe) admit(now time.Time, req *Request, arms []Arm, known []*safeArm, limit float64, busy bool, out []SafeChoice) {
 	s.in = s.in[:0]
 	weight := 0.0
 	if s.split() {
 		weight = s.cfg.ITLWeight
 	}
+	rate, fixed, faded := s.rate.perSecond(), s.cfg.FixedDelay.Seconds(), s.faded(now)
 	for i := range arms {
 		arm, a, c := &arms[i], known[i], &out[i]
-		*c = SafeChoice{X: features(arm), Prior: s.prior(arm)}
-		c.Residual, c.Offset = s.heads[0].at(&c.X), a.offsets[0].mean
+		// What the prompt should take, in seconds.
+		*c = SafeChoice{Prior: math.Log(float64(max(arm.PrefillTokens, 0))/rate + fixed)}
+		a.features(&c.X, arm)
+		count := a.offsets[0].left(faded)
+		variance := 1 / (1 + count)
+		c.Residual, c.Offset = s.heads[0].at(&c.X), a.offsets[0].meanOf(count)
 		if weight > 0 {
+			count = a.offsets[1].left(faded)
+			variance += weight * weight / (1 + count)
 			c.Residual += weight * s.heads[1].at(&c.X)
-			c.Offset += weight * a.offsets[1].mean
+			c.Offset += weight * a.offsets[1].meanOf(count)
 		}
 		c.Score = c.Prior + c.Residual + c.Offset
 		if i != req.Baseline {
 			full := arm.Scraped && arm.KVUsage > s.cfg.MaxKVUsage
-			if !arm.Healthy || full || !(arm.Cost <= limit) {
+			if busy || !arm.Healthy || full || !(arm.Cost <= limit) {
 				continue
 			}
 		}
 		c.Admissible = true
-		variance := a.offsets[0].variance(now, s.cfg.HalfLife)
-		noise := s.heads[0].variance(&c.X)
-		if weight > 0 {
-			variance += weight * weight * a.offsets[1].variance(now, s.cfg.HalfLife)
-			noise += weight * weight * s.heads[1].variance(&c.X)
-		}
-		spread := s.cfg.OffsetSpread * math.Sqrt(variance)
-		c.Spread = math.Sqrt(s.cfg.V*s.cfg.V*noise + spread*spread)
 		s.in = append(s.in, admitted{
-			index: i, phi: c.X, center: c.Prior + c.Offset, spread: spread, predict: c.Score,
+			index: i, phi: c.X, center: c.Prior + c.Offset,
+			spread: s.cfg.OffsetSpread * math.Sqrt(variance), predict: c.Score,
 		})
 	}
 }
 
-// prior is the logarithm of what the prompt should take, in seconds.
-func (s *Safe) prior(arm *Arm) float64 {
-	return math.Log(float64(max(arm.PrefillTokens, 0))/s.rate.perSecond() + s.cfg.FixedDelay.Seconds())
+// faded returns how much what was learned at zero counts now, after moving zero if that is
+// long ago. So a decision takes one power for all offsets.
+func (s *Safe) faded(now time.Time) float64 {
+	const halves = 64 // far from where levels are no numbers any more
+	if age := now.Sub(s.zero); s.zero.IsZero() || age < 0 || float64(age) > halves*float64(s.cfg.HalfLife) {
+		s.zero = now
+		for _, a := range s.arms {
+			for i := range a.offsets {
+				a.offsets[i].setLevel(now, s.cfg.HalfLife)
+			}
+		}
+	}
+	return fade(now, s.zero, s.cfg.HalfLife)
 }
 
-func features(arm *Arm) [safeDim]float64 {
-	return [safeDim]float64{
-		1, unit(arm.Overlap),
-		math.Log1p(float64(max(arm.PrefillTokens, 0)) / 1024),
-		math.Log1p(float64(max(arm.KVTokens, 0)) / 16384),
-		math.Log1p(float64(max(arm.InFlight, 0))),
+// features makes x what the policy knows about the arm.
+func (a *safeArm) features(x *[safeDim]float64, arm *Arm) {
+	x[0] = 1
+	x[1] = unit(arm.Overlap)
+	x[2] = math.Log1p(float64(max(arm.PrefillTokens, 0)) / 1024)
+	x[3] = a.tokens.at(max(arm.KVTokens, 0), 16384)
+	x[4] = a.inFlight.at(max(arm.InFlight, 0), 1)
+}
+
+// logOf is the logarithm of a number that seldom changes from one decision to the next.
+type logOf struct {
+	n   int
+	log float64
+}
+
+// at returns ln(1 + n/scale), always with the same scale.
+func (l *logOf) at(n int, scale float64) float64 {
+	if n != l.n {
+		*l = logOf{n, math.Log1p(float64(n) / scale)}
 	}
+	return l.log
 }
 
 // sample counts for each arm in how many samples of the belief it is the best. All arms of
 // a sample share its weights.
 func (s *Safe) sample(d Draws) {
+	shared := s.shared()
+	s.noise = slices.Grow(s.noise[:0], shared+len(s.in))[:shared+len(s.in)]
 	for range s.cfg.Samples {
-		theta := s.weights(d)
+		norms(d, s.noise)
+		theta := s.weights(s.noise[:shared])
 		best, least := 0, math.Inf(1)
-		for i := range s.in {
-			if y := s.in[i].sampled(d, &theta); y < least {
+		for i, z := range s.noise[shared:] {
+			if y := s.in[i].sampled(&theta, z); y < least {
 				best, least = i, y
 			}
 		}
@@ -280,11 +336,22 @@ func (s *Safe) sample(d Draws) {
 	}
 }
 
-// weights draws the weights of the features.
-func (s *Safe) weights(d Draws) [safeDim]float64 {
-	theta := s.heads[0].draw(d, s.cfg.V)
+// shared is how many normal variates of a sample all arms have in common.
+func (s *Safe) shared() int {
 	if s.split() {
-		later := s.heads[1].draw(d, s.cfg.V)
+		return 2 * safeDim
+	}
+	return safeDim
+}
+
+// weights makes a sample of the weights of the features out of as many standard normal
+// variates as arms share.
+func (s *Safe) weights(z []float64) [safeDim]float64 {
+	theta := [safeDim]float64(z)
+	s.heads[0].draw(&theta, s.cfg.V)
+	if len(z) > safeDim {
+		later := [safeDim]float64(z[safeDim:])
+		s.heads[1].draw(&later, s.cfg.V)
 		for i := range theta {
 			theta[i] += s.cfg.ITLWeight * later[i]
 		}
@@ -292,21 +359,32 @@ func (s *Safe) weights(d Draws) [safeDim]float64 {
 	return theta
 }
 
-// sampled is a draw of what the request will cost on the arm, given the weights.
-func (a *admitted) sampled(d Draws, theta *[safeDim]float64) float64 {
+// sampled is a sample of what the request will cost on the arm, given the weights and a
+// standard normal variate.
+func (a *admitted) sampled(theta *[safeDim]float64, z float64) float64 {
 	p, t := &a.phi, theta
-	return a.center + (p[0]*t[0] + p[1]*t[1] + p[2]*t[2] + p[3]*t[3] + p[4]*t[4]) + a.spread*d.Norm()
+	return a.center + (p[0]*t[0] + p[1]*t[1] + p[2]*t[2] + p[3]*t[3] + p[4]*t[4]) + a.spread*z
 }
 
 // choose sets the probabilities and returns the arm in whose share of 0 to 1 u lies.
-func (s *Safe) choose(u float64, out []SafeChoice) int {
+func (s *Safe) choose(u float64, baseline int, out []SafeChoice) int {
 	each := (1 - s.cfg.Epsilon) / float64(s.cfg.Samples)
 	floor := s.cfg.Epsilon / float64(len(s.in))
-	chosen, sum := -1, 0.0
 	for i := range s.in {
 		c := &out[s.in[i].index]
 		c.Won = s.in[i].won
 		c.P = each*float64(c.Won) + floor
+	}
+	if p := out[baseline].P; p < s.cfg.BaselineShare {
+		others := (1 - s.cfg.BaselineShare) / (1 - p)
+		for i := range s.in {
+			out[s.in[i].index].P *= others
+		}
+		out[baseline].P = s.cfg.BaselineShare
+	}
+	chosen, sum := -1, 0.0
+	for i := range s.in {
+		c := &out[s.in[i].index]
 		if c.P > 0 && (chosen < 0 || sum <= u) {
 			chosen = s.in[i].index // so far, or for good
 		}

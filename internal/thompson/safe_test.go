@@ -29,11 +29,14 @@ func vectorDraws() *Script {
 // sampledCosts draws what the admissible arms of the latest decision will cost.
 func sampledCosts(s *Safe, d Draws) [][]float64 {
 	var all [][]float64
+	shared := s.shared()
+	z := make([]float64, shared+len(s.in))
 	for range s.cfg.Samples {
-		theta := s.weights(d)
+		norms(d, z)
+		theta := s.weights(z[:shared])
 		var y []float64
 		for i := range s.in {
-			y = append(y, s.in[i].sampled(d, &theta))
+			y = append(y, s.in[i].sampled(&theta, z[shared+i]))
 		}
 		all = append(all, y)
 	}
@@ -43,7 +46,7 @@ func sampledCosts(s *Safe, d Draws) [][]float64 {
 // TestSafeVector is the worked example, and two more steps of it in which the belief is not
 // that of the beginning any more. The numbers come from another program.
 func TestSafeVector(t *testing.T) {
-	s := newSafe(t, func(c *SafeConfig) { c.OneHead, c.Samples = true, 2 })
+	s := newSafe(t, func(c *SafeConfig) { c.OneHead, c.Samples, c.BaselineShare = true, 2, 0 })
 	req := &Request{PromptTokens: 1024, BlockSize: 16, Baseline: 1}
 	arms, out := vectorArms(), make([]SafeChoice, 3)
 	s.rate.reported = true // so that it stays
@@ -98,16 +101,16 @@ func TestSafeVector(t *testing.T) {
 	})
 	finish(100, again(0), 400*time.Millisecond, 30*time.Millisecond)
 	same(t, "mean after the third", s.heads[0].theta, [safeDim]float64{
-		0.17295264515608422, 0.46391706213940154, -0.17084196547239286, 0.14861160732429862, 0.505982198183523,
+		0.17327780450754376, 0.4649942344388359, -0.1712916153714385, 0.14893997596009234, 0.5070730851918283,
 	})
 	one, n1 := s.Offset(rank(1))
 	two, n2 := s.Offset(rank(2))
 	same(t, "offsets after the third", [4]float64{one, n1, two, n2},
-		[4]float64{0.22116348817008055, 1.6674199270850172, -0.017552984393681404, 1})
+		[4]float64{0.21545725782118116, 1.6674199270850172, -0.017552984393681404, 1})
 
 	dec = s.Decide(after(130), vectorDraws(), req, arms, out)
 	same(t, "samples later", sampledCosts(s, vectorDraws()), [][]float64{
-		{-1.3515903444111592, -1.4565644990198034}, {-0.6336483477526464, -1.962044653618383},
+		{-1.3797602001333715, -1.451238832007423}, {-0.6618182034748588, -1.9567189866060026},
 	})
 	same(t, "probabilities later", []float64{out[0].P, out[1].P}, []float64{.005, .995})
 	same(t, "score", out[0].Score, out[0].Prior+out[0].Residual+out[0].Offset)
@@ -201,6 +204,13 @@ func TestSafeGuards(t *testing.T) {
 		{"no baseline", func(a []Arm) { a[1].Cost = math.NaN() }, nil, [3]bool{false, true, false}, WhyBaseline},
 		{"idle fleet", func(a []Arm) { a[1].Cost, a[0].Cost, a[2].Cost = 0, 16, 16.1 }, nil, [3]bool{true, true, false}, WhySampled},
 		{"no budget", func([]Arm) {}, func(c *SafeConfig) { c.Budget = 0 }, [3]bool{true, true, false}, WhyBudget},
+		{"behind", func(a []Arm) { a[1].PrefillTokens += 18_000 }, func(c *SafeConfig) { c.BusyAfter = 2 * time.Second }, [3]bool{true, true, false}, WhySampled},
+		{"busy", func(a []Arm) { a[1].PrefillTokens += 18_001 }, func(c *SafeConfig) { c.BusyAfter = 2 * time.Second }, [3]bool{false, true, false}, WhyBusy},
+		{"busy in shadow", func(a []Arm) { a[1].PrefillTokens += 1e6 }, func(c *SafeConfig) { c.Shadow = true }, [3]bool{false, true, false}, WhyBusy},
+		{"busy elsewhere", func(a []Arm) { a[0].PrefillTokens += 1e6 }, nil, [3]bool{true, true, false}, WhySampled},
+		{"busy with a part in the cache", func(a []Arm) { a[1].PrefillTokens, a[1].Overlap = 512+18_001, .5 }, func(c *SafeConfig) { c.BusyAfter = 2 * time.Second }, [3]bool{false, true, false}, WhyBusy},
+		{"too much more", func([]Arm) {}, func(c *SafeConfig) { c.MaxExtra = 100 * time.Millisecond }, [3]bool{false, true, false}, WhyOnly},
+		{"not too much more", func([]Arm) {}, func(c *SafeConfig) { c.MaxExtra = 104 * time.Millisecond }, [3]bool{true, true, false}, WhySampled},
 		{"shadow", func([]Arm) {}, func(c *SafeConfig) { c.Shadow, c.Budget = true, 0 }, [3]bool{true, true, false}, WhyShadow},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -261,6 +271,78 @@ func TestSafeShadow(t *testing.T) {
 	}
 }
 
+// TestSafeBaselineShare has the baseline win no sample of three arms, then a few.
+func TestSafeBaselineShare(t *testing.T) {
+	for _, c := range []struct {
+		share float64
+		won   [3]int
+		want  []float64
+	}{
+		{0.02, [3]int{10, 0, 6}, []float64{0.611680602, 0.02, 0.368319398}},
+		{0, [3]int{10, 0, 6}, []float64{0.622083333, 0.003333333, 0.374583333}},
+		{0.02, [3]int{9, 1, 6}, []float64{0.560208333, 0.065208333, 0.374583333}},
+		{1, [3]int{10, 0, 6}, []float64{0, 1, 0}},
+	} {
+		s := newSafe(t, func(cfg *SafeConfig) {
+			if c.share != 0.02 { // the default
+				cfg.BaselineShare = c.share
+			}
+		})
+		out := make([]SafeChoice, 3)
+		for i, won := range c.won {
+			s.in = append(s.in, admitted{index: i, won: won})
+		}
+		chosen := s.choose(0.62, 1, out)
+		same(t, "probabilities", []float64{out[0].P, out[1].P, out[2].P}, c.want)
+		if want := map[bool]int{true: 0, false: 1}[c.want[0] > 0.62]; chosen != want {
+			t.Errorf("share %v: chose %d, want %d", c.share, chosen, want)
+		}
+	}
+}
+
+// TestSafeReturns has the baseline's arm be slow for a while and then the best of all.
+func TestSafeReturns(t *testing.T) {
+	for _, c := range []struct {
+		arms  int
+		limit float64 // seconds
+	}{{2, 330}, {8, 330}} {
+		sum := 0.0
+		const runs = 6
+		for seed := range uint64(runs) {
+			s := newSafe(t, func(c *SafeConfig) { c.ITLWeight = 0 })
+			d, rnd := seeded(seed)
+			out := make([]SafeChoice, c.arms)
+			row, back := 0, 3000.0
+			for i := range 3000 {
+				arms := make([]Arm, c.arms)
+				for k := range arms {
+					arms[k] = Arm{ID: rank(k + 1), Healthy: true, Cost: 100, PrefillTokens: 1000}
+				}
+				dec := s.Decide(after(float64(i)), d, &Request{PromptTokens: 1000, BlockSize: 16}, arms, out)
+				ttft := 0.2 * math.Exp(0.3*rnd.NormFloat64())
+				if dec.Chosen == 0 {
+					ttft *= map[bool]float64{true: 4, false: 0.5}[i < 1200]
+				}
+				if s.FirstToken(after(float64(i)), dec.ID, time.Duration(ttft*1e9)) != nil || s.Done(after(float64(i)), dec.ID, 0, Completed) != nil {
+					t.Fatal("feedback")
+				}
+				s.Tick(after(float64(i)))
+				if row++; dec.Chosen != 0 || i < 1200 {
+					row = 0
+				}
+				if row == 10 {
+					back = float64(i - 1200)
+					break
+				}
+			}
+			sum += back
+		}
+		if mean := sum / runs; mean > c.limit {
+			t.Errorf("%d arms: back after %.0f s, want at most %.0f", c.arms, mean, c.limit)
+		}
+	}
+}
+
 // TestSafeLate has a request wait for its first token.
 func TestSafeLate(t *testing.T) {
 	s := newSafe(t, nil)
@@ -301,6 +383,40 @@ func TestSafeLate(t *testing.T) {
 	}
 	if s.Tick(after(3601)); s.Stats().Pending != 0 {
 		t.Error("pending for ever")
+	}
+}
+
+// TestSafeLateByNow has the prediction become shorter while a request waits.
+func TestSafeLateByNow(t *testing.T) {
+	s := newSafe(t, nil)
+	d, _ := seeded(1)
+	arms, out := vectorArms()[1:2], make([]SafeChoice, 1)
+	decide := func(at float64) uint64 {
+		return s.Decide(after(at), d, &Request{PromptTokens: 1024, BlockSize: 16}, arms, out).ID
+	}
+	learn := func(at float64, ttft time.Duration) {
+		t.Helper()
+		id := decide(at)
+		if s.FirstToken(after(at), id, ttft) != nil || s.Done(after(at), id, 0, Completed) != nil {
+			t.Fatal("feedback")
+		}
+	}
+	s.rate.reported = true // so that it stays
+	for range 50 {
+		learn(0, 2*time.Second)
+	}
+	decide(0)
+	if s.Tick(after(0.5)).Late != 0 {
+		t.Error("learned from before its time")
+	}
+	for range 500 {
+		learn(0.5, 100*time.Millisecond)
+	}
+	if s.Tick(after(0.6)).Late != 1 {
+		t.Error("not learned from when it takes longer than is predicted by now")
+	}
+	if s.Tick(after(1.1)).Late != 0 || s.Tick(after(1.2)).Late != 1 {
+		t.Error("not learned from once per doubling")
 	}
 }
 
@@ -356,15 +472,18 @@ func TestSafePrefillRate(t *testing.T) {
 
 func TestSafeConfigErrors(t *testing.T) {
 	for want, change := range map[string]func(*SafeConfig){
-		"safe policy: samples: 0: expected a number of at least 1 and at most 4096":               func(c *SafeConfig) { c.Samples = 0 },
-		"safe policy: budget: 200: expected a number of at least 0 and at most 100":               func(c *SafeConfig) { c.Budget = 200 },
-		"safe policy: epsilon: NaN: expected a number of at least 0 and at most 1":                func(c *SafeConfig) { c.Epsilon = math.NaN() },
-		"safe policy: fixed delay in seconds: 0: expected a number above 0 and at most 3600":      func(c *SafeConfig) { c.FixedDelay = 0 },
-		"safe policy: prefill rate: 0: expected a number of at least 10 and at most 1e+08":        func(c *SafeConfig) { c.PrefillRate = 0 },
-		"safe policy: stop after: 1: expected a number of at least 2 and at most 2.147483647e+09": func(c *SafeConfig) { c.StopAfter = 1 },
-		"safe policy: max KV usage: 0: expected a number above 0 and at most 1":                   func(c *SafeConfig) { c.MaxKVUsage = 0 },
-		"safe policy: guard: -1: expected a number of at least 0 and at most 1e+06":               func(c *SafeConfig) { c.Guard = -1 },
-		"safe policy: ITL reference in seconds: -1: expected a number above 0 and at most 3600":   func(c *SafeConfig) { c.ITLReference = -time.Second },
+		"safe policy: samples: 0: expected a number of at least 1 and at most 4096":                                 func(c *SafeConfig) { c.Samples = 0 },
+		"safe policy: budget: 200: expected a number of at least 0 and at most 100":                                 func(c *SafeConfig) { c.Budget = 200 },
+		"safe policy: epsilon: NaN: expected a number of at least 0 and at most 1":                                  func(c *SafeConfig) { c.Epsilon = math.NaN() },
+		"safe policy: fixed delay in seconds: 0: expected a number above 0 and at most 3600":                        func(c *SafeConfig) { c.FixedDelay = 0 },
+		"safe policy: prefill rate: 0: expected a number of at least 10 and at most 1e+08":                          func(c *SafeConfig) { c.PrefillRate = 0 },
+		"safe policy: stop after: 1: expected a number of at least 2 and at most 2.147483647e+09":                   func(c *SafeConfig) { c.StopAfter = 1 },
+		"safe policy: max KV usage: 0: expected a number above 0 and at most 1":                                     func(c *SafeConfig) { c.MaxKVUsage = 0 },
+		"safe policy: baseline share: 2: expected a number of at least 0 and at most 1":                             func(c *SafeConfig) { c.BaselineShare = 2 },
+		"safe policy: stop margin: -1: expected a number of at least 0 and at most 1e+06":                           func(c *SafeConfig) { c.StopMargin = -1 },
+		"safe policy: busy after in seconds: -1: expected a number of at least 0 and at most 9.223372036854776e+18": func(c *SafeConfig) { c.BusyAfter = -time.Second },
+		"safe policy: guard: -1: expected a number of at least 0 and at most 1e+06":                                 func(c *SafeConfig) { c.Guard = -1 },
+		"safe policy: ITL reference in seconds: -1: expected a number above 0 and at most 3600":                     func(c *SafeConfig) { c.ITLReference = -time.Second },
 	} {
 		c := DefaultSafe()
 		change(&c)

@@ -18,8 +18,8 @@ type safePending struct {
 	first   bool // the first token has come
 	unary   bool // it never will
 	cost    float64
-	look    time.Duration // at which age to look again whether it takes too long
 	late    bool          // it took longer than predicted
+	look    time.Duration // then, at which age to look again
 	compare comparisonRow
 }
 
@@ -40,22 +40,15 @@ func (s *Safe) wait(now time.Time, req *Request, dec *SafeDecision, arm *Arm, a 
 	if dec.Why == WhySampled || dec.Why == WhyShadow {
 		p.compare = compareWith(dec, req.Baseline, out, s.in)
 		if s.split() {
-			p.compare.later = s.cfg.ITLWeight * (s.heads[1].at(&c.X) + a.offsets[1].mean)
+			p.compare.later = s.cfg.ITLWeight * (s.heads[1].at(&c.X) + a.offsets[1].at(now, s.cfg.HalfLife))
 		}
 	}
-	p.look = s.expected(p)
 	return id
 }
 
 // predicted is the logarithm of what the first head expects of a decision now.
-func (s *Safe) predicted(p *safePending) float64 {
-	return p.prior + s.heads[0].at(&p.phi) + p.arm.offsets[0].mean
-}
-
-// expected is the time that predicted comes to, at least a little.
-func (s *Safe) expected(p *safePending) time.Duration {
-	seconds := math.Exp(min(s.predicted(p), 20))
-	return max(time.Duration(seconds*float64(time.Second))-s.cfg.FixedDelay, s.cfg.FixedDelay)
+func (s *Safe) predicted(now time.Time, p *safePending) float64 {
+	return p.prior + s.heads[0].at(&p.phi) + p.arm.offsets[0].at(now, s.cfg.HalfLife)
 }
 
 // logSeconds is the cost of a time to the first token.
@@ -67,11 +60,14 @@ func (s *Safe) logSeconds(d time.Duration) float64 {
 // before anything was learned.
 func (s *Safe) learn(now time.Time, h int, p *safePending, cost, prior float64) {
 	e := min(max(cost-prior, -maxSurprise), maxSurprise)
-	s.heads[h].learn(now, &p.phi, e, &p.arm.offsets[h], s.cfg.HalfLife, s.cfg.Lambda)
+	o := &p.arm.offsets[h]
+	s.heads[h].learn(now, &p.phi, e, o, s.cfg.HalfLife, s.cfg.Lambda)
+	o.setLevel(s.zero, s.cfg.HalfLife)
 }
 
-// FirstToken learns from the time that a request's first token took, from the decision on. Only the first call
-// for a decision counts. The error is [ErrUnknown] for one that is not pending.
+// FirstToken learns from the time that a request's first token took, from the decision on.
+// Only the first call for a decision counts. The error is [ErrUnknown] for one that is not
+// pending.
 func (s *Safe) FirstToken(now time.Time, id uint64, ttft time.Duration) error {
 	i := s.pending.get(id)
 	if i == none {
@@ -163,9 +159,9 @@ type TickResult struct {
 const pendingIdle = time.Hour
 
 // Tick does what time brings, and is called every second or so. Requests that have waited
-// for their first token for longer than predicted are learned from before it comes: the
-// time so far is what it takes at least. That happens once per doubling of the time. When
-// it is due, the policy is compared with its baseline.
+// for their first token for longer than is predicted by now are learned from before it
+// comes: the time so far is what it takes at least. That happens at most once per doubling
+// of the time. When it is due, the policy is compared with its baseline.
 func (s *Safe) Tick(now time.Time) TickResult {
 	var res TickResult
 	for i := s.pending.oldest; i != none; {
@@ -174,19 +170,17 @@ func (s *Safe) Tick(now time.Time) TickResult {
 		if age >= pendingIdle {
 			s.finish(now, p, 0, Cancelled)
 			s.pending.removeAt(i)
-		} else if !p.first && !p.unary && age >= p.look {
-			if cost := s.logSeconds(age); cost > s.predicted(p) {
+		} else if !p.first && !p.unary && (!p.late || age >= p.look) {
+			if cost := s.logSeconds(age); cost > s.predicted(now, p) {
 				s.learn(now, 0, p, cost, p.prior)
 				p.late, p.look = true, 2*age
 				res.Late++
-			} else {
-				p.look = s.expected(p)
 			}
 		}
 		i = next
 	}
 	s.forgetIdle()
-	if now.Sub(s.lastStop) >= s.cfg.StopInterval {
+	if since := now.Sub(s.lastStop); since < 0 || since >= s.cfg.StopInterval {
 		s.lastStop = now
 		res.Stopped = s.stop(now)
 	}
@@ -206,8 +200,8 @@ func (s *Safe) forgetIdle() {
 }
 
 // Offset returns by how much a rank is predicted to differ from what its features say, in
-// logarithms of seconds, and how many observations that comes from; of the first token, or
-// of all with one head.
+// logarithms of seconds, and how many observations that comes from, both at the latest of
+// them; of the first token, or of all with one head.
 func (s *Safe) Offset(id kv.Source) (mean, count float64) {
 	a := s.arms[id]
 	if a == nil {

@@ -25,29 +25,18 @@ func (h *head) at(phi *[safeDim]float64) float64 {
 	return p[0]*t[0] + p[1]*t[1] + p[2]*t[2] + p[3]*t[3] + p[4]*t[4]
 }
 
-// variance returns that of the mean at phi, before it is scaled.
-func (h *head) variance(phi *[safeDim]float64) float64 {
-	var y [safeDim]float64
-	forward(y[:], h.l[:], phi[:])
-	return dot(y[:], y[:])
-}
-
-// draw samples weights.
-func (h *head) draw(d Draws, v float64) [safeDim]float64 {
-	var z [safeDim]float64
-	for i := range z {
-		z[i] = d.Norm()
-	}
+// draw makes a sample of the weights out of standard normal variates.
+func (h *head) draw(z *[safeDim]float64, v float64) {
 	backward(z[:], h.l[:], z[:])
 	for i := range z {
 		z[i] = h.theta[i] + v*z[i]
 	}
-	return z
 }
 
 // learn takes in by how much the cost at phi, on an arm with offset o, differed from what
 // was expected before anything was learned.
 func (h *head) learn(now time.Time, phi *[safeDim]float64, e float64, o *offset, halfLife time.Duration, lambda float64) {
+	o.fadeTo(now, halfLife)
 	keep := fade(now, h.updated, halfLife)
 	for i := range h.a {
 		h.a[i] *= keep
@@ -64,29 +53,58 @@ func (h *head) learn(now time.Time, phi *[safeDim]float64, e float64, o *offset,
 	h.updated = now
 	forward(h.theta[:], h.l[:], h.b[:])
 	backward(h.theta[:], h.l[:], h.theta[:])
-	o.learn(now, e-h.at(phi), halfLife)
+	o.learn(e - h.at(phi))
 }
 
-// offset is by how much an arm differs from what the features say.
+// offset is by how much an arm differs from what the features say. It is the sum of what
+// was observed over the number of observations and offsetPrior more that said 0, so that it
+// returns to 0 as the observations fade.
 type offset struct {
 	mean    float64
-	count   float64 // of observations, as far as they have not faded
+	count   float64 // of observations, as far as they had not faded when updated
 	updated time.Time
+	level   float64 // see setLevel
 }
 
-func (o *offset) learn(now time.Time, e float64, halfLife time.Duration) {
-	o.count = o.count*fade(now, o.updated, halfLife) + 1
-	o.mean += (e - o.mean) / (o.count + 4)
-	o.updated = now
-}
+// offsetPrior is how many observations it takes to believe one half of an offset.
+const offsetPrior = 4
 
-// variance returns that of the mean, before it is scaled.
-func (o *offset) variance(now time.Time, halfLife time.Duration) float64 {
-	if o.count == 0 {
-		return 1
+// meanOf is what is left of the mean when that much is left of the count.
+func (o *offset) meanOf(count float64) float64 {
+	if o.count <= 0 || count >= o.count {
+		return o.mean
 	}
-	return 1 / (1 + o.count*fade(now, o.updated, halfLife))
+	return o.mean * (count / o.count) * ((o.count + offsetPrior) / (count + offsetPrior))
 }
+
+// at returns the mean now.
+func (o *offset) at(now time.Time, halfLife time.Duration) float64 {
+	return o.meanOf(o.count * fade(now, o.updated, halfLife))
+}
+
+// fadeTo makes the offset what is left of it now.
+func (o *offset) fadeTo(now time.Time, halfLife time.Duration) {
+	count := o.count * fade(now, o.updated, halfLife)
+	o.mean, o.count, o.updated = o.meanOf(count), count, now
+}
+
+func (o *offset) learn(e float64) {
+	o.count++
+	o.mean += (e - o.mean) / (o.count + offsetPrior)
+}
+
+// setLevel makes the level what the count is at a time of which all offsets have their levels,
+// be it before or after the count was made. It may be infinite, where that time is long ago.
+func (o *offset) setLevel(zero time.Time, halfLife time.Duration) {
+	o.level = o.count
+	if o.count > 0 && !o.updated.IsZero() {
+		o.level *= math.Exp2(float64(o.updated.Sub(zero)) / float64(halfLife))
+	}
+}
+
+// left returns what is left of the count, given how much what was learned at the time of
+// levels counts now.
+func (o *offset) left(faded float64) float64 { return min(o.level*faded, o.count) }
 
 // fade is how much what was learned then counts now.
 func fade(now, then time.Time, halfLife time.Duration) float64 {

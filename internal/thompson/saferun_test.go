@@ -89,12 +89,12 @@ func (f *fleet) run(now time.Time, r *rand.Rand, chosen, prompt, conversation in
 	heap.Push(&f.ends, toyEnd{at: w.free.Add(itl * time.Duration(20+r.IntN(200))), id: id, rank: chosen, tokens: prompt, itl: itl})
 }
 
-// TestSafeKeepsItsPromises runs a thousand fleets: nothing outside the guard is ever chosen,
+// TestSafeKeepsItsPromises runs a thousand fleets, fewer under the race detector: nothing outside the guard is ever chosen,
 // losses stay within the budget, and probabilities are what they are said to be.
 func TestSafeKeepsItsPromises(t *testing.T) {
 	runs, decisions, others := 1000, 0, 0
-	if testing.Short() {
-		runs = 100
+	if testing.Short() || raceDetector {
+		runs = 50
 	}
 	weight := 0.0 // of choices by their inverse probability, less the number of arms
 	variance := 0.0
@@ -105,6 +105,8 @@ func TestSafeKeepsItsPromises(t *testing.T) {
 			c.Allowance = []float64{0.05, 0, 0.01}[rnd.IntN(3)]
 			c.Budget = []float64{20, 1, 0}[rnd.IntN(3)]
 			c.OneHead = rnd.IntN(4) == 0
+			c.BaselineShare = []float64{0.02, 0, 0.5}[rnd.IntN(3)]
+			c.BusyAfter = time.Duration(rnd.IntN(3)) * time.Second
 		})
 		f := newFleet(rnd, 2+rnd.IntN(7))
 		out := make([]SafeChoice, len(f.ranks))
@@ -130,6 +132,9 @@ func TestSafeKeepsItsPromises(t *testing.T) {
 			decisions++
 			if dec.Chosen != baseline {
 				others++
+			}
+			if dec.Why == WhySampled && out[baseline].P < s.cfg.BaselineShare {
+				t.Fatalf("seed %d step %d: probability %v of the baseline, want at least %v", seed, step, out[baseline].P, s.cfg.BaselineShare)
 			}
 			sum, admissible := 0.0, 0
 			for i := range out {
@@ -289,6 +294,89 @@ func TestSafeStops(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSafeStopsForAReason lets chance alone choose between two arms of which the other one is
+// worse, as good, or better, and then a policy with the defaults find out that the baseline
+// is right.
+func TestSafeStopsForAReason(t *testing.T) {
+	chance := func(c *SafeConfig) { c.Epsilon, c.Allowance = 1, 10 }
+	for _, c := range []struct {
+		name   string
+		config func(*SafeConfig)
+		slow   float64 // of the other arm
+		noise  float64
+		stops  bool
+	}{
+		{"10 % worse", chance, 1.21, 0.3, true},
+		{"as good", chance, 1, 0.3, false},
+		{"10 % better", chance, 1 / 1.21, 0.3, false},
+		{"the baseline is right", nil, 1.3, 0.3, false},
+		{"the baseline is very right", nil, 4, 0.3, false},
+	} {
+		for seed := range uint64(4) {
+			s := newSafe(t, func(cfg *SafeConfig) {
+				cfg.ITLWeight = 0
+				if c.config != nil {
+					c.config(cfg)
+				}
+			})
+			d, rnd := seeded(seed)
+			out := make([]SafeChoice, 2)
+			stopped := -1
+			for i := 0; i < 3600 && stopped < 0; i++ {
+				now := after(float64(i))
+				arms := vectorArms()[1:]
+				arms[1] = arms[0]
+				arms[1].ID = rank(9)
+				dec := s.Decide(now, d, &Request{PromptTokens: 1024, BlockSize: 16}, arms, out)
+				ttft := 0.2 * math.Exp(c.noise*rnd.NormFloat64())
+				if dec.Chosen == 1 {
+					ttft *= c.slow
+				}
+				if s.FirstToken(now, dec.ID, time.Duration(ttft*1e9)) != nil || s.Done(now, dec.ID, 0, Completed) != nil {
+					t.Fatal("feedback")
+				}
+				if s.Tick(now).Stopped {
+					stopped = i
+				}
+			}
+			if c.stops != (stopped >= 0) || stopped > 600 {
+				t.Errorf("%s, seed %d: stopped after %d s", c.name, seed, stopped)
+			}
+		}
+	}
+}
+
+// TestSafeClockBack sets the time back: the policy still stops, and not for longer than it
+// may.
+func TestSafeClockBack(t *testing.T) {
+	s := newSafe(t, func(c *SafeConfig) { c.Epsilon, c.Allowance, c.ITLWeight = 1, 10, 0 })
+	s.Tick(after(1e6))
+	s.until = after(1e6)
+	d, _ := seeded(1)
+	out := make([]SafeChoice, 2)
+	for i := range 1200 {
+		now := after(float64(i))
+		arms := vectorArms()[1:]
+		arms[1] = arms[0]
+		arms[1].ID = rank(9)
+		dec := s.Decide(now, d, &Request{PromptTokens: 1024, BlockSize: 16}, arms, out)
+		if stopped := dec.Why == WhyStopped; stopped != (i < 600) {
+			t.Fatalf("after %d s: %+v", i, dec)
+		}
+		ttft := 100 * time.Millisecond
+		if dec.Chosen == 1 {
+			ttft *= 3
+		}
+		if s.FirstToken(now, dec.ID, ttft) != nil || s.Done(now, dec.ID, 0, Completed) != nil {
+			t.Fatal("feedback")
+		}
+		if s.Tick(now).Stopped {
+			return
+		}
+	}
+	t.Error("never stopped, although it does worse")
 }
 
 // TestSafeLearnsWhoIsSlow has one of two arms that look alike take five times as long.

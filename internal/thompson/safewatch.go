@@ -111,10 +111,10 @@ func (s *Safe) Compare(now time.Time) Comparison {
 	return c
 }
 
-// stop has the baseline decide for a while if the policy does worse.
+// stop has the baseline decide for a while if the policy does worse by more than it may.
 func (s *Safe) stop(now time.Time) bool {
 	c := s.Compare(now)
-	if s.cfg.Shadow || now.Before(s.until) || c.Decisions < s.cfg.StopAfter || c.Low <= 0 {
+	if s.cfg.Shadow || s.stopped(now) || c.Decisions < s.cfg.StopAfter || c.Low <= s.cfg.StopMargin {
 		return false
 	}
 	s.until = now.Add(s.cfg.StopWindow)

@@ -103,18 +103,30 @@ func sortedArms[A any](arms map[kv.Source]A) []kv.Source {
 	return ids
 }
 
-// Snapshot returns what was learned, as JSON. Conversations and pending decisions are not
+// State is a copy of what a policy has learned at a moment. It does not change any more and
+// is safe for concurrent use, so that the policy's lock is held while it is made and not
+// while it is written.
+type State struct{ snapshot any }
+
+// MarshalJSON returns the snapshot that Restore of the same policy takes.
+func (s State) MarshalJSON() ([]byte, error) { return json.Marshal(s.snapshot) }
+
+// Snapshot returns [Reference.State] as JSON.
+func (r *Reference) Snapshot() ([]byte, error) { return r.State().MarshalJSON() }
+
+// State returns a copy of what was learned. Conversations and pending decisions are not
 // part of it.
-func (r *Reference) Snapshot() ([]byte, error) {
-	s := refSnapshot{snapshotHead: snapshotHead{snapshotVersion, snapshotReference}, Latency: r.global}
+func (r *Reference) State() State {
+	s := &refSnapshot{snapshotHead: snapshotHead{snapshotVersion, snapshotReference}, Latency: r.global}
+	s.Arms = make([]refArmSnapshot, 0, len(r.arms))
 	for _, id := range sortedArms(r.arms) {
 		a := r.arms[id]
 		s.Arms = append(s.Arms, refArmSnapshot{
 			Worker: id.Worker, Rank: id.Rank, Alpha: a.alpha, Beta: a.beta,
-			Precision: a.model.a[:], Vector: a.model.b[:], Latency: a.all, ByKind: a.byKind,
+			Precision: slices.Clone(a.model.a[:]), Vector: slices.Clone(a.model.b[:]), Latency: a.all, ByKind: a.byKind,
 		})
 	}
-	return json.Marshal(&s)
+	return State{s}
 }
 
 // Restore replaces what was learned by a snapshot, and forgets conversations and pending
@@ -155,10 +167,14 @@ func (r *Reference) restoreArm(s *refArmSnapshot) (*refArm, error) {
 	return a, nil
 }
 
-// Snapshot returns what was learned, as JSON, with the budget and whether the policy has
-// stopped. Pending decisions are not part of it.
-func (s *Safe) Snapshot() ([]byte, error) {
-	out := safeSnapshot{
+// Snapshot returns [Safe.State] as JSON.
+func (s *Safe) Snapshot() ([]byte, error) { return s.State().MarshalJSON() }
+
+// State returns a copy of what was learned, with the budget and whether the policy has
+// stopped. Pending decisions are not part of it. It does not matter whether the policy is
+// in shadow mode: both learn the same.
+func (s *Safe) State() State {
+	out := &safeSnapshot{
 		snapshotHead: snapshotHead{snapshotVersion, snapshotSafe},
 		OneHead:      s.cfg.OneHead,
 		Prefill:      prefillSnapshot{s.rate.tokens, s.rate.seconds, s.rate.reported},
@@ -167,7 +183,7 @@ func (s *Safe) Snapshot() ([]byte, error) {
 	}
 	for i := range s.heads {
 		h := &s.heads[i]
-		out.Heads = append(out.Heads, headSnapshot{h.a[:], h.b[:], h.updated})
+		out.Heads = append(out.Heads, headSnapshot{slices.Clone(h.a[:]), slices.Clone(h.b[:]), h.updated})
 	}
 	for _, id := range sortedArms(s.arms) {
 		a := safeArmSnapshot{Worker: id.Worker, Rank: id.Rank}
@@ -176,7 +192,7 @@ func (s *Safe) Snapshot() ([]byte, error) {
 		}
 		out.Arms = append(out.Arms, a)
 	}
-	return json.Marshal(&out)
+	return State{out}
 }
 
 // Restore replaces what was learned by a snapshot, and forgets pending decisions. What was
@@ -218,7 +234,9 @@ func (s *Safe) Restore(data []byte) error {
 	s.reset()
 	s.heads, s.arms = heads, arms
 	s.rate = prefillRate{in.Prefill.Tokens, in.Prefill.Seconds, in.Prefill.Reported}
-	s.budget, s.until = min(in.Budget, s.cfg.BudgetCap), in.StoppedUntil
+	// No policy owes more than one choice costs.
+	s.budget = min(max(in.Budget, -(1+s.cfg.Guard)), s.cfg.BudgetCap)
+	s.until = in.StoppedUntil // as long as it may be; see stopped
 	return nil
 }
 
@@ -232,7 +250,7 @@ func restoreSafeArm(in *safeArmSnapshot) (*safeArm, error) {
 			return nil, fmt.Errorf("%w: offset %d: mean %v, count %v: expected one of at most %v and one of at least 0",
 				ErrSnapshot, i, o.Mean, o.Count, maxMean)
 		}
-		a.offsets[i] = offset{o.Mean, o.Count, o.Updated}
+		a.offsets[i] = offset{mean: o.Mean, count: o.Count, updated: o.Updated}
 	}
 	return a, nil
 }

@@ -63,6 +63,7 @@ func TestReferenceSnapshot(t *testing.T) {
 }
 
 func TestSafeSnapshot(t *testing.T) {
+	exact := cmpopts.EquateApprox(1e-12, 0) // what is left of offsets is computed from another time
 	for _, oneHead := range []bool{false, true} {
 		change := func(c *SafeConfig) { c.OneHead = oneHead }
 		s := newSafe(t, change)
@@ -95,12 +96,41 @@ func TestSafeSnapshot(t *testing.T) {
 			ttft := time.Duration(1 + rnd.IntN(1e9))
 			a, b := run(s, d1, out1, float64(500+i), ttft), run(other, d2, out2, float64(500+i), ttft)
 			a.ID, b.ID = 0, 0
-			if a != b || !cmp.Equal(out1, out2) {
-				t.Fatalf("one head %v, decision %d: %+v and %+v\n%s", oneHead, i, a, b, cmp.Diff(out1, out2))
+			if a != b || !cmp.Equal(out1, out2, exact) {
+				t.Fatalf("one head %v, decision %d: %+v and %+v\n%s", oneHead, i, a, b, cmp.Diff(out1, out2, exact))
 			}
 		}
-		if d := cmp.Diff(s.Stats(), other.Stats(), cmpopts.EquateEmpty()); d != "" {
+		if d := cmp.Diff(s.Stats(), other.Stats(), cmpopts.EquateEmpty(), exact); d != "" {
 			t.Errorf("one head %v: stats differ:\n%s", oneHead, d)
+		}
+	}
+}
+
+// TestSafeRestoreBounds: whatever a snapshot says, the policy goes on some time.
+func TestSafeRestoreBounds(t *testing.T) {
+	saved := newSafe(t, nil)
+	saved.until, saved.budget = after(1e9), -1e300
+	data, err := saved.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, call := range map[string]func(*Safe){
+		"decide": func(s *Safe) {
+			d, _ := seeded(1)
+			dec := s.Decide(start, d, &Request{PromptTokens: 1024, BlockSize: 16, Baseline: 1}, vectorArms(), make([]SafeChoice, 3))
+			if dec.Why != WhyStopped {
+				t.Errorf("%+v, want it to be stopped", dec)
+			}
+		},
+		"tick": func(s *Safe) { s.Tick(start) },
+	} {
+		s := newSafe(t, nil)
+		if err := s.Restore(data); err != nil {
+			t.Fatal(err)
+		}
+		call(s)
+		if st := s.Stats(); st.StoppedUntil != start.Add(10*time.Minute) || st.Budget != -1.25 {
+			t.Errorf("%s: stopped until %v with a budget of %v", name, st.StoppedUntil, st.Budget)
 		}
 	}
 }
@@ -152,5 +182,36 @@ func TestSnapshotRefused(t *testing.T) {
 	}
 	if r.Stats().Arms != 1 || r.Stats().Pending != 1 || s.Stats().Pending != 1 {
 		t.Error("a refused snapshot changed something")
+	}
+}
+
+// What is learned later is not in a state.
+func TestStateIsACopy(t *testing.T) {
+	r, s := newReference(t, nil), newSafe(t, nil)
+	d, _ := seeded(1)
+	learn := func() {
+		ref := r.Decide(start, d, &Request{PromptTokens: 100}, []Arm{{ID: rank(7)}}, make([]Choice, 1))
+		if _, err := r.Feedback(start, ref.ID, Feedback{Latency: time.Second, TokensOut: 10}); err != nil {
+			t.Fatal(err)
+		}
+		safe := s.Decide(start, d, &Request{PromptTokens: 100}, []Arm{{ID: rank(7)}}, make([]SafeChoice, 1))
+		if s.FirstToken(start, safe.ID, time.Second) != nil || s.Done(start, safe.ID, time.Millisecond, Completed) != nil {
+			t.Fatal("feedback")
+		}
+	}
+	learn()
+	for name, state := range map[string]func() State{"reference": r.State, "safe": s.State} {
+		kept := state()
+		before, err := kept.MarshalJSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		learn()
+		if after, err := kept.MarshalJSON(); err != nil || string(after) != string(before) {
+			t.Errorf("%s: changed (%v):\n%s", name, err, cmp.Diff(string(before), string(after)))
+		}
+		if now, err := state().MarshalJSON(); err != nil || string(now) == string(before) {
+			t.Errorf("%s: nothing was learned (%v)", name, err)
+		}
 	}
 }

@@ -113,6 +113,12 @@ func TestRowJSON(t *testing.T) {
 
 func TestRowReadsBack(t *testing.T) {
 	want := fullRow()
+	routing := want.Attempts[1].Routing
+	routing.PolicyDecision = &nvext.PolicyDecision{
+		Variant: "safe", Why: "budget", P: 1, Would: &nvext.Rank{WorkerID: 1}, Budget: new(nvext.Float(-0.5)), Limit: new(nvext.Float(3.125)),
+		Features: []string{"one", "overlap"},
+	}
+	routing.Candidates[0].PolicyX = []nvext.Float{1, 0.5}
 	line, err := want.AppendJSON(nil)
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,5 @@
+//go:build race
+
+package thompson
+
+const raceDetector = true
