@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 
 func TestFlags(t *testing.T) {
 	for _, test := range []struct{ args, want string }{
-		{"-run proxy,nothing", `-run: expected some of proxy, sse, idle, start, sim, replay, tokenize, index, decide, events, usage, request, hints, trie, learn, got "nothing"`},
+		{"-run proxy,nothing", `-run: expected some of proxy, sse, idle, start, sim, replay, tokenize, index, decide, events, usage, request, hints, trie, learn, policy, got "nothing"`},
 		{"-seconds 0", "-seconds: expected 0.1 to 60, got 0"},
 		{"-seconds NaN", "-seconds: expected 0.1 to 60, got NaN"},
 		{"-rounds 0", "-rounds: expected at least 1, got 0"},
