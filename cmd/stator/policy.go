@@ -34,7 +34,7 @@ same counts for more. Several files are one trace. They may be compressed with g
 zstd; - is the standard input.
 
 Policies are
-  logged         the recorded one, seen by its own rows: its change must be about 0
+  logged         the recorded one, seen by its own rows: its change is 0
   cost           always the lowest cost, as recorded
   cost:NAME=NUMBER,…
                  the lowest cost with other parameters: overlap_score_credit,
@@ -58,12 +58,14 @@ For each policy there are three estimates. IPS and SNIPS weigh what was recorded
 divides by the sum of weights. The value, doubly robust (DR), is what a regression on
 prompt, cache and load predicts, corrected by its weighted errors: it holds where either
 the probabilities or the regression are right, and as a rule is the nearest of the three.
-The change is how far the value is from the mean of what was recorded, from the same rows;
-of times, by which share they are longer. support is the share of the policy's choices
-that the recorded one could have made, and not too rarely to tell; effective is the number
-of equally weighted rows that would say as much. Below 200, or with support below 95 %, the
-estimate is untrusted. What is recorded of a policy that leaves nothing to chance says
-little about others.
+The change is how far the value is from the same estimate of the recorded policy, row by
+row; of times, by which share they are longer. The verdict is better or worse where that
+is sure to 95 %, and same for what is the recorded policy.
+
+support is the share of the policy's choices that the recorded one could have made, and
+not too rarely to tell; effective is the number of equally weighted rows that would say as
+much. Below 200, or with support below 95 %, the estimate is untrusted. What is recorded of
+a policy that leaves nothing to chance says little about others.
 
 Decisions are taken one at a time. That another policy fills queues and caches differently
 is not in the numbers; to know that, run it part of the time.`,

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"github.com/stator-ai/stator"
 )
 
@@ -18,6 +20,14 @@ func (s *settings) addMetricsPorts() {
 	f := s.addParsed("metrics-ports", "metrics.ports",
 		"serve the metrics of worker, router and processor on `PORTS` of their own, and no more on /metrics", parseMetricsPorts)
 	f.flag.NoOptDefVal = usualPorts
+	// Since it needs no value, one after a space is an argument.
+	check := s.cmd.Args
+	s.cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 && f.text == usualPorts && strings.Trim(args[0], "0123456789,") == "" {
+			return &usageError{err: fmt.Errorf("unexpected argument %q: the ports come after =, as in --metrics-ports=%s", args[0], usualPorts), hint: true}
+		}
+		return check(cmd, args)
+	}
 }
 
 // parseMetricsPorts reads three ports, of which 0 is none.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"mime"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -19,7 +20,8 @@ import (
 
 // Options is how a [Client] reaches a server.
 type Options struct {
-	// URL is the base URL. A user and a password in it count unless User is set.
+	// URL is the base URL. A user and a password in it count unless User is set. Neither
+	// these nor a token follow a redirect to another scheme, host or port.
 	URL string
 	// User and Password are for basic authentication; empty means none.
 	User, Password string
@@ -45,7 +47,7 @@ const (
 // Client asks a Prometheus server, or one that speaks like it. Safe for concurrent use.
 type Client struct {
 	base           *url.URL // without user and trailing slash
-	shown          string   // for people, without a password
+	shown          string   // for people, without user and password
 	user, password string
 	tokenFile      string
 	timeout        time.Duration
@@ -61,7 +63,7 @@ func NewClient(o Options) (*Client, error) {
 	if err != nil {
 		return nil, errors.New("expected a base URL")
 	}
-	c := &Client{shown: u.Redacted(), user: o.User, password: o.Password, tokenFile: o.TokenFile, timeout: o.Timeout}
+	c := &Client{user: o.User, password: o.Password, tokenFile: o.TokenFile, timeout: o.Timeout}
 	if u.User != nil && c.user == "" {
 		c.user = u.User.Username()
 		c.password, _ = u.User.Password()
@@ -70,7 +72,7 @@ func NewClient(o Options) (*Client, error) {
 		return nil, errors.New("expected a user or a bearer token, got both")
 	}
 	u.User = nil
-	c.base = u
+	c.base, c.shown = u, u.String()
 	if c.timeout <= 0 {
 		c.timeout = defaultTimeout
 	}
@@ -84,12 +86,35 @@ func NewClient(o Options) (*Client, error) {
 		}
 		t.TLSClientConfig.RootCAs = pool
 	}
-	c.http = &http.Client{Transport: t}
+	c.http = &http.Client{Transport: t, CheckRedirect: c.checkRedirect}
 	return c, nil
 }
 
-// URL returns the base URL without slashes at its end, and without a password.
+// URL returns the base URL without slashes at its end, and without user and password.
 func (c *Client) URL() string { return c.shown }
+
+// checkRedirect refuses to tell a password or a token to anybody else: the standard library
+// only looks at the name of the host, so that they would reach any of its ports, and that
+// without TLS.
+func (c *Client) checkRedirect(req *http.Request, via []*http.Request) error {
+	const most = 10
+	switch {
+	case len(via) >= most:
+		return fmt.Errorf("stopped after %d redirects", most)
+	case c.authenticates() && origin(req.URL) != origin(c.base):
+		return fmt.Errorf("it redirects to %s, which is not sent the password or token: is that its base URL?", origin(req.URL))
+	}
+	return nil
+}
+
+// origin returns whom a URL leads to: scheme, host and port.
+func origin(u *url.URL) string {
+	host, port := strings.ToLower(u.Hostname()), u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	return u.Scheme + "://" + net.JoinHostPort(host, port)
+}
 
 // Query asks for an expression at a time, the server's now if it is the zero one. What the
 // server refuses is a [*QueryError].

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -246,7 +247,7 @@ func TestAuthentication(t *testing.T) {
 		shown string
 	}{
 		{"none", Options{URL: srv.URL + "/prefix//"}, "", srv.URL + "/prefix"},
-		{"in the URL", Options{URL: withUser + "/prefix"}, "Basic bWU6aHVudGVyMg==", strings.Replace(withUser, "hunter2", "xxxxx", 1) + "/prefix"},
+		{"in the URL", Options{URL: withUser + "/prefix"}, "Basic bWU6aHVudGVyMg==", srv.URL + "/prefix"},
 		{"beside it", Options{URL: srv.URL + "/prefix", User: "me", Password: "hunter2"}, "Basic bWU6aHVudGVyMg==", srv.URL + "/prefix"},
 		{"token", Options{URL: srv.URL + "/prefix", TokenFile: token}, "Bearer s3cret", srv.URL + "/prefix"},
 	} {
@@ -289,6 +290,102 @@ func TestAuthentication(t *testing.T) {
 	})
 	if _, err := NewClient(Options{URL: srv.URL, User: "me", TokenFile: token}); err == nil {
 		t.Error("a user and a token were taken")
+	}
+}
+
+// TestRedirect has a server that sends its clients elsewhere. Who does not say who they are
+// may go anywhere; a password or a token stays where it is.
+func TestRedirect(t *testing.T) {
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("s3cret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	asked := 0
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked++
+		if got := r.Header.Get("Authorization"); got != "" {
+			t.Errorf("another server got %q", got)
+		}
+		fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[]}}`)
+	}))
+	defer elsewhere.Close()
+	to := ""
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasPrefix(r.URL.Path, "/there/") {
+			http.Redirect(w, r, to+"/there"+r.URL.Path, http.StatusTemporaryRedirect)
+			return
+		}
+		if r.Header.Get("Authorization") == "" {
+			t.Error("the same server is not told who asks")
+		}
+		fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[]}}`)
+	})
+	plain, secure := httptest.NewServer(handler), httptest.NewTLSServer(handler)
+	defer plain.Close()
+	defer secure.Close()
+	refused := "it redirects to " + elsewhere.URL + ", which is not sent the password or token: is that its base URL?"
+	for _, c := range []struct {
+		name  string
+		o     Options
+		to    string
+		want  string // the error
+		asked int    // requests to the other server
+	}{
+		{"nobody, another port", Options{URL: plain.URL}, elsewhere.URL, "", 1},
+		{"token, another port", Options{URL: plain.URL, TokenFile: token}, elsewhere.URL, refused, 0},
+		{"password, another port", Options{URL: plain.URL, User: "me", Password: "hunter2"}, elsewhere.URL, refused, 0},
+		{"password of the URL, another port", Options{URL: strings.Replace(plain.URL, "//", "//me:hunter2@", 1)}, elsewhere.URL, refused, 0},
+		{"token, without TLS", Options{URL: secure.URL, Insecure: true, TokenFile: token}, elsewhere.URL, refused, 0},
+		{"token, same server", Options{URL: plain.URL, TokenFile: token}, "", "", 0},
+		{"token, same server by its whole URL", Options{URL: secure.URL, Insecure: true, TokenFile: token}, secure.URL, "", 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			client, err := NewClient(c.o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			to, asked = c.to, 0
+			_, err = client.Query(t.Context(), "up", now)
+			if got := message(err); got != c.want || asked != c.asked {
+				t.Errorf("got error %q after %d requests, want %q after %d", got, asked, c.want, c.asked)
+			}
+		})
+	}
+	t.Run("in circles", func(t *testing.T) {
+		client := clientOf(t, func(r *http.Request) (*http.Response, error) {
+			resp := response(307, "", strings.NewReader(""))
+			resp.Header.Set("Location", r.URL.String())
+			return resp, nil
+		})
+		if _, err := client.Query(t.Context(), "up", now); message(err) != "stopped after 10 redirects" {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func message(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// TestOrigin tells servers apart, and not the ways to write one.
+func TestOrigin(t *testing.T) {
+	for raw, want := range map[string]string{
+		"http://Prom/a":          "http://prom:80",
+		"http://me:x@prom:80?q":  "http://prom:80",
+		"https://prom":           "https://prom:443",
+		"https://prom:80":        "https://prom:80",
+		"http://[::1]:9090/path": "http://[::1]:9090",
+	} {
+		u, err := url.Parse(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := origin(u); got != want {
+			t.Errorf("%s: got %s, want %s", raw, got, want)
+		}
 	}
 }
 

@@ -288,11 +288,11 @@ func (c *collection) latest(t template) (found finding, absent bool, err error) 
 		return finding{}, true, nil
 	}
 	query := t.query(c.cfg, c.cfg.QueryRange)
-	v, undefined, err := c.one(c.p.Query(c.ctx, query, w.End))
+	v, instead, err := c.one(c.p.Query(c.ctx, query, w.End))
 	switch {
 	case err != nil || v != nil:
 		return finding{value: v, query: query, method: Instant}, false, err
-	case undefined:
+	case instead != "":
 		found, err = c.overall(t)
 		return found, false, err
 	}
@@ -302,11 +302,11 @@ func (c *collection) latest(t template) (found finding, absent bool, err error) 
 // overall asks for an expression over the window.
 func (c *collection) overall(t template) (finding, error) {
 	query := t.query(c.cfg, c.results.Window.length())
-	v, undefined, err := c.one(c.overWindow(query, t.ranged()))
+	v, instead, err := c.one(c.overWindow(query, t.ranged()))
 	if err != nil || v != nil {
 		return finding{value: v, query: query, method: OverWindow}, err
 	}
-	return finding{why: c.why(t, undefined)}, nil
+	return finding{why: c.why(t, instead)}, nil
 }
 
 // overWindow asks for an expression over the whole window: one that looks back looks back
@@ -324,24 +324,32 @@ func (c *collection) overWindow(query string, ranged bool) (*Answer, error) {
 }
 
 // one returns the number of an answer: of its only series, the mean of the samples that are
-// finite. Without a number it says whether there were samples that are not.
-func (c *collection) one(a *Answer, err error) (v *float64, undefined bool, _ error) {
+// finite. Where there are others only, it says what they are instead: NaN, or one that is
+// infinite.
+func (c *collection) one(a *Answer, err error) (v *float64, instead string, _ error) {
 	if err != nil {
-		return nil, false, err
+		return nil, "", err
 	}
 	for _, w := range a.Warnings {
 		c.warn(w)
 	}
 	switch {
 	case len(a.Series) == 0:
-		return nil, false, nil
+		return nil, "", nil
 	case len(a.Series) > 1:
-		return nil, false, fmt.Errorf("expected one series, got %d", len(a.Series))
+		return nil, "", fmt.Errorf("expected one series, got %d", len(a.Series))
 	case a.Series[0].Unread > 0:
-		return nil, false, errors.New("expected numbers in the answer, found something else")
+		return nil, "", errors.New("expected numbers in the answer, found something else")
 	}
-	v = mean(a.Series[0].Samples, isFinite)
-	return v, v == nil && len(a.Series[0].Samples) > 0, nil
+	if v = mean(a.Series[0].Samples, isFinite); v != nil {
+		return v, "", nil
+	}
+	for _, s := range a.Series[0].Samples {
+		if instead == "" || math.IsInf(s.Value, 0) {
+			instead = formatNumber(s.Value)
+		}
+	}
+	return nil, instead, nil
 }
 
 func isFinite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }

@@ -2,6 +2,7 @@ package collect
 
 import (
 	"fmt"
+	"math"
 	"net/http"
 	"strings"
 	"testing"
@@ -85,6 +86,24 @@ func TestSoundInfiniteIsNone(t *testing.T) {
 	p.instant[soundQuery(t, &cfg, TTFTP95, 1, "30s")] = vector("0.5")
 	if m := metric(t, Metrics(t.Context(), now, p.client(), &cfg), TTFTP95); m.Value == nil || m.Source != "vllm:time_to_first_token_seconds_bucket" {
 		t.Errorf("got %+v, want vLLM's number", m)
+	}
+	// If there is no other number, it is said what there is instead.
+	for value, want := range map[string]string{
+		"+Inf": "not a finite number in the last 10m, but +Inf",
+		"-Inf": "not a finite number in the last 10m, but -Inf",
+		"NaN":  "nothing happened in the last 10m",
+	} {
+		p = newProm(t)
+		p.instant[soundQuery(t, &cfg, TTFTP95, 0, "30s")] = vector(value)
+		p.instant[soundQuery(t, &cfg, TTFTP95, 0, "10m")] = vector(value)
+		if m := metric(t, Metrics(t.Context(), now, p.client(), &cfg), TTFTP95); m.Value != nil || m.Reason != want {
+			t.Errorf("%s: got %+v, want none because %s", value, m, want)
+		}
+	}
+	c := collection{cfg: &cfg, results: &Results{}}
+	v, instead, err := c.one(&Answer{Series: []Series{{Samples: []Sample{{1, math.NaN()}, {2, math.Inf(-1)}, {3, math.NaN()}}}}}, nil)
+	if v != nil || instead != "-Inf" || err != nil {
+		t.Errorf("got %v, %q, %v", v, instead, err)
 	}
 }
 
@@ -423,7 +442,7 @@ func TestErrors(t *testing.T) {
 		}
 		cfg := DefaultConfig()
 		r := Metrics(t.Context(), now, c, &cfg)
-		if len(r.Errors) != 1 || !strings.Contains(r.Errors[0], "no answer from http://user:xxxxx@127.0.0.1:1: dial tcp 127.0.0.1:1: ") {
+		if len(r.Errors) != 1 || !strings.Contains(r.Errors[0], "no answer from http://127.0.0.1:1: dial tcp 127.0.0.1:1: ") {
 			t.Errorf("errors %q", r.Errors)
 		}
 	})

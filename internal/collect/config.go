@@ -217,17 +217,30 @@ func isQueryName(name string) bool {
 	})
 }
 
-// checkURL returns what is wrong with a base URL, without what may be secret in it.
+// checkURL returns what is wrong with a base URL. What may be secret is not repeated: which
+// part of a text that is no URL would be a password, nobody can tell.
 func checkURL(raw string) error {
+	const expected = "expected a base URL such as " + defaultURL
 	u, err := url.Parse(raw)
-	expected := "expected a base URL such as " + defaultURL
 	switch {
-	case err != nil:
-		return errors.New(expected) // the error repeats the text, which may hold a password
-	case u.Scheme != "http" && u.Scheme != "https", u.Hostname() == "", u.RawQuery != "", u.Fragment != "":
-		return fmt.Errorf("%s, got %q", expected, u.Redacted())
+	case err == nil && (u.RawQuery != "" || u.Fragment != ""):
+		return errors.New(expected + ", without a query or fragment")
+	case err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != "":
+		return nil
+	case err != nil || strings.ContainsAny(raw, "@?#"):
+		return errors.New(expected)
 	}
-	return nil
+	return fmt.Errorf("%s, got %q", expected, raw)
+}
+
+// shownURL returns a base URL without user and password, and nothing of a text that is none.
+func shownURL(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil || checkURL(raw) != nil {
+		return ""
+	}
+	u.User = nil
+	return u.String()
 }
 
 func fieldError(field, expected string, got any) error {

@@ -86,12 +86,33 @@ func TestConfigKeepsPasswords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if strings.Contains(string(text), "hunter2") {
+	if strings.Contains(string(text), "hunter2") || !strings.Contains(string(text), `"http://prom"`) {
 		t.Errorf("written: %s", text)
 	}
-	c.PrometheusURL = "http://me:hunter2@prom?x=%zz\x7f"
-	if err := c.Validate(); err == nil || strings.Contains(err.Error(), "hunter2") {
-		t.Errorf("got error %v", err)
+	for _, raw := range []string{
+		"http://me:hunter2@prom?x=%zz\x7f",
+		"me:hunter2@prom:9090",
+		"me:/hunter2@prom",
+		"me:hunter2?@prom",
+		"hunter2@prom",
+		"ftp://me:hunter2@prom",
+		"ftp://hunter2@prom",
+		"http://me:hunter2@",
+		"http://prom/?token=hunter2",
+		"http://prom#hunter2",
+		"prom:9090?token=hunter2",
+		"http://me:hun/hunter2@prom",
+	} {
+		c.PrometheusURL = raw
+		if err := c.Validate(); err == nil || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: got error %v", raw, err)
+		}
+		if _, err := NewClient(Options{URL: raw}); err == nil || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: got error %v", raw, err)
+		}
+		if text, err := json.Marshal(c); err != nil || strings.Contains(string(text), "hunter2") {
+			t.Errorf("%s: written: %s, %v", raw, text, err)
+		}
 	}
 }
 
@@ -100,7 +121,7 @@ func TestConfigErrors(t *testing.T) {
 		`{"enable": 1}`:                                                "enable: expected true or false, got 1",
 		`{"prometheus_url": 9090}`:                                     "prometheus_url: expected text, got 9090",
 		`{"prometheus_url": "localhost"}`:                              `prometheus_url: expected a base URL such as http://localhost:9090, got "localhost"`,
-		`{"prometheus_url": "http://a?b=c"}`:                           `prometheus_url: expected a base URL such as http://localhost:9090, got "http://a?b=c"`,
+		`{"prometheus_url": "http://a?b=c"}`:                           `prometheus_url: expected a base URL such as http://localhost:9090, without a query or fragment`,
 		`{"prometheus_url": ""}`:                                       `prometheus_url: expected a base URL such as http://localhost:9090, got ""`,
 		`{"query_range": "30"}`:                                        `query_range: expected a duration such as 30s or 1m30s, got "30"`,
 		`{"query_range": null}`:                                        "query_range: expected text, got null",

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net/url"
 	"slices"
 	"time"
 )
@@ -290,13 +289,9 @@ func (c Config) file() fileConfig {
 		s := unixSeconds(t)
 		return &s
 	}
-	shown := c.PrometheusURL
-	if u, err := url.Parse(shown); err == nil {
-		shown = u.Redacted()
-	}
 	return fileConfig{
 		Enable:          c.Enable,
-		URL:             shown,
+		URL:             shownURL(c.PrometheusURL),
 		KVCache:         c.CollectKVCache,
 		TTFT:            c.CollectTTFT,
 		ITL:             c.CollectITL,
@@ -317,10 +312,11 @@ func (c Config) file() fileConfig {
 }
 
 // MarshalYAML returns what UnmarshalYAML reads, every setting with its value, but for a
-// password in the URL.
+// user and a password in the URL.
 func (c Config) MarshalYAML() (any, error) { return c.file(), nil }
 
-// MarshalJSON writes what UnmarshalJSON reads, but for a password in the URL.
+// MarshalJSON writes what UnmarshalJSON reads, but for a user and a password in the
+// URL.
 func (c Config) MarshalJSON() ([]byte, error) { return json.Marshal(c.file()) }
 
 // unixTime returns a time given in seconds since 1970, to the microsecond, which is what a

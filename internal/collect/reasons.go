@@ -68,9 +68,9 @@ var modelless = []string{
 	"dynamo_component_inflight_requests", "dynamo_component_thompson_", "dynamo_frontend_router_queue_", "stator_engine_", "stator_worker_",
 }
 
-// why says why an expression whose series exist has no number in the window. Undefined is
-// when it had one that is not finite.
-func (c *collection) why(t template, undefined bool) string {
+// why says why an expression whose series exist has no number in the window. Instead is
+// what it had that is not finite; empty if it had nothing.
+func (c *collection) why(t template, instead string) string {
 	w := c.results.Window
 	in := "in the last " + spoken(w.End.Sub(w.Start))
 	if w.Chosen {
@@ -84,8 +84,10 @@ func (c *collection) why(t template, undefined bool) string {
 		only = append(only, "instance "+c.cfg.Instance)
 	}
 	switch {
-	case undefined:
+	case instead == "NaN": // as nothing divided by nothing is
 		return "nothing happened " + in
+	case instead != "":
+		return fmt.Sprintf("not a finite number %s, but %s", in, instead)
 	case only != nil:
 		text := fmt.Sprintf("no samples for %s %s", strings.Join(only, " and "), in)
 		if c.cfg.Model != "" && slices.ContainsFunc(modelless, func(prefix string) bool { return strings.HasPrefix(t.names()[0], prefix) }) {

@@ -12,7 +12,7 @@ import (
 // [Results.MarshalJSON].
 type Results struct {
 	Time          time.Time // when collecting began
-	PrometheusURL string    // without slashes at its end, and without a password
+	PrometheusURL string    // without slashes at its end, and without user and password
 	Range         string    // that rates looked back at the latest moment
 	Window        Window
 	Compat        Compat

@@ -19,7 +19,7 @@ const (
 	// minEffective and minSupport are what an estimate needs to be trusted: so many
 	// effective samples, and so much of the target's choices within reach of the recorded
 	// policy. maxUnfinished is the share of requests that may come to another end than an
-	// answer from the worker that was chosen.
+	// answer from the worker that was chosen, of those that came to a choice.
 	minEffective = 200
 	minSupport   = 0.95
 
@@ -188,17 +188,25 @@ type weighing struct {
 	// support is what is expected of the sum of weights, off how far it is from that, and
 	// variance what the odds say that chance makes of it.
 	support, off, variance float64
+	// same is whether the policy has been the recorded one so far.
+	same bool
 }
 
 func newWeighing(limit float64, rows int) *weighing {
-	return &weighing{limit: limit, rows: make([]thompson.LoggedRow, 0, rows)}
+	return &weighing{limit: limit, rows: make([]thompson.LoggedRow, 0, rows), same: true}
 }
 
 func (w *weighing) add(d *decision, target, predicted []float64, reward float64) {
+	if equalOdds(target, d.odds) {
+		target = d.odds
+	} else {
+		w.same = false
+	}
 	row := thompson.LoggedRow{Reward: reward, Predicted: predicted[d.chosen]}
 	expected, square := 0.0, 0.0 // of the weight
 	for i, t := range target {
 		row.TargetPredicted += t * predicted[i]
+		row.LoggedPredicted += d.odds[i] * predicted[i]
 		if p := d.odds[i]; p > 0 {
 			expected += min(t, p*w.limit)
 			square += min(t, p*w.limit) * min(t/p, w.limit)
@@ -241,6 +249,8 @@ func (w *weighing) result(p *Policy, e *thompson.Evaluation, u unit) Result {
 	}
 	r.Verdict = Unclear
 	switch {
+	case w.same:
+		r.Change, r.Verdict = Interval{}, Same
 	case e.EffectiveSamples < minEffective || r.Support < minSupport || r.misfit:
 		r.Verdict = Untrusted
 	case e.Gain.BootstrapLow > 0:

@@ -109,16 +109,16 @@ func (l *Log) add(r *trace.Row) Reason {
 	switch {
 	case l.opts.Model != "" && r.Model != l.opts.Model:
 		return OtherModel
+	case len(r.Attempts) == 0:
+		return NotPlaced
 	case r.Outcome != trace.OutcomeCompleted:
 		return NotCompleted
 	case r.Prompts > 1 || r.Choices > 1:
 		return Several
 	case len(r.Attempts) > 1:
 		return Retried // what it took is not the last worker's alone
-	case len(r.Attempts) == 0:
-		return NoDecision
 	}
-	rec := r.Attempts[len(r.Attempts)-1].Routing
+	rec := r.Attempts[0].Routing
 	if rec == nil || len(rec.Candidates) != rec.Considered {
 		return NoDecision
 	}
@@ -142,13 +142,13 @@ func (l *Log) add(r *trace.Row) Reason {
 	return ""
 }
 
-// madeBy names the policy that made a decision: that of the record, unless the policy that
-// learns looked on while the cost decided.
+// madeBy names the policy that made a decision, fit to be shown: that of the record, unless
+// the policy that learns looked on while the cost decided.
 func madeBy(rec *nvext.Routing) string {
 	if rec.Policy == policyThompson && rec.Reason != nvext.ReasonThompson {
 		return "cost"
 	}
-	return cmp.Or(rec.Policy, rec.Mode, "unknown")
+	return visible(cmp.Or(rec.Policy, rec.Mode, "unknown"))
 }
 
 // value returns what the metric says about a row, or why it cannot.

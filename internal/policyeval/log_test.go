@@ -29,7 +29,10 @@ func TestAdd(t *testing.T) {
 		{"cancelled", Options{}, func(r *trace.Row) { r.Outcome = trace.OutcomeCancelled }, NotCompleted},
 		{"two prompts", Options{}, func(r *trace.Row) { r.Prompts = 2 }, Several},
 		{"two answers", Options{}, func(r *trace.Row) { r.Choices = 2 }, Several},
-		{"never placed", Options{}, func(r *trace.Row) { r.Attempts = nil }, NoDecision},
+		{"refused at once", Options{}, func(r *trace.Row) { r.Outcome, r.Status, r.Attempts = trace.OutcomeRefused, 404, nil }, NotPlaced},
+		{"no room for it", Options{}, func(r *trace.Row) {
+			r.Outcome, r.Status, r.Attempts = trace.OutcomeRefused, 503, []trace.Attempt{{Failure: "queue_full"}}
+		}, NotCompleted},
 		{"no routing", Options{}, func(r *trace.Row) { r.Attempts[0].Routing = nil }, NoDecision},
 		{"candidates cut", Options{}, func(r *trace.Row) { routing(r).Considered++ }, NoDecision},
 		{"placed again", Options{}, func(r *trace.Row) { r.Attempts = append([]trace.Attempt{{Failure: "unreachable"}}, r.Attempts...) }, Retried},

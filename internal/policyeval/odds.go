@@ -2,6 +2,7 @@ package policyeval
 
 import (
 	"math"
+	"slices"
 
 	"github.com/stator-ai/stator/internal/kv"
 	"github.com/stator-ai/stator/internal/sched"
@@ -49,8 +50,15 @@ func propensities(cands []*nvext.Candidate) []float64 {
 	return out
 }
 
-// sound reports whether odds are probabilities that sum to 1, up to what is lost in writing
-// them down.
+// lost is how far odds may be off that were written down, or computed again.
+const lost = 1e-6
+
+// equalOdds reports whether two policies are as likely to choose each candidate.
+func equalOdds(a, b []float64) bool {
+	return slices.EqualFunc(a, b, func(p, q float64) bool { return math.Abs(p-q) < lost })
+}
+
+// sound reports whether odds are probabilities that sum to 1.
 func sound(odds []float64) bool {
 	sum := 0.0
 	for _, p := range odds {
@@ -59,7 +67,7 @@ func sound(odds []float64) bool {
 		}
 		sum += p
 	}
-	return math.Abs(sum-1) < 1e-6
+	return math.Abs(sum-1) < lost
 }
 
 // uniform appends equal odds.

@@ -75,7 +75,7 @@ func (l *Log) line(text []byte, last bool) error {
 		return err
 	}
 	if row.Schema != trace.Schema {
-		return fmt.Errorf("schema: expected %s, got %q: only what stator serve records holds decisions", trace.Schema, row.Schema)
+		return fmt.Errorf("schema: expected %s, got %.80q: only what stator serve records holds decisions", trace.Schema, row.Schema)
 	}
 	l.Add(&row.Row)
 	return nil

@@ -2,12 +2,14 @@ package policyeval
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"unicode"
 
 	"github.com/stator-ai/stator/nvext"
 )
@@ -30,6 +32,8 @@ const (
 	// Better and Worse: than the recorded policy, with 95 % confidence.
 	Better Verdict = "better"
 	Worse  Verdict = "worse"
+	// Same: it is the recorded policy, as likely as that to choose each candidate.
+	Same Verdict = "same"
 	// Unclear: it may be either.
 	Unclear Verdict = "unclear"
 	// Untrusted: the rows do not say enough about the policy; see the warnings.
@@ -42,9 +46,9 @@ type Result struct {
 	Policy string `json:"policy"`
 	// Value is the doubly robust estimate of the policy's mean.
 	Value Interval `json:"value"`
-	// Change is how far that is from the recorded policy's, from the same rows: the
-	// difference of rewards, or by which share times are longer, so that −0.1 is a tenth
-	// less.
+	// Change is how far that is from the same estimate of the recorded policy, row by row:
+	// the difference of rewards, or by which share times are longer, so that −0.1 is a
+	// tenth less. It is 0 for the recorded policy itself.
 	Change Interval `json:"change"`
 	// IPS and SNIPS are the estimates from weights alone, without a model. Both know
 	// nothing of choices that the recorded policy could not make.
@@ -96,8 +100,14 @@ func (r *Report) warn() {
 		add("the recorded policy left nothing to chance: rows say something about another one only where it chooses the same; router.cost.temperature or router.policy thompson let chance have a part")
 	}
 	unfinished := r.Skipped[NotCompleted] + r.Skipped[Retried]
-	if share := float64(unfinished) / float64(r.Rows+unfinished); share > maxUnfinished {
-		add("%.1f %% of requests were not completed, or placed more than once: whether other policies would have more or fewer of these is not in these numbers", 100*share)
+	all := r.Rows
+	for why, rows := range r.Skipped {
+		if why != NotPlaced && why != OtherModel && why != TooLong && why != CutOff {
+			all += rows
+		}
+	}
+	if share := float64(unfinished) / float64(all); share > maxUnfinished {
+		add("%.1f %% of requests that were to be placed were not completed, or placed more than once: whether other policies would have more or fewer of these is not in these numbers", 100*share)
 	}
 	for i := range r.Policies {
 		p := &r.Policies[i]
@@ -147,20 +157,59 @@ func (r *Report) String() string {
 	if r.Bootstrap > 0 {
 		from = counted(r.Bootstrap, "resample")
 	}
-	fmt.Fprintf(&out, "\nvalue: doubly robust; low and high: 95 %%, from %s; change: against what was recorded\n", from)
+	fmt.Fprintf(&out, "\nvalue: doubly robust; low and high: 95 %%, from %s; change: against the recorded policy, estimated alike\n", from)
 	for _, text := range r.Warnings {
 		fmt.Fprintf(&out, "warning: %s\n", text)
 	}
 	return out.String()
 }
 
-// recorded lists who made the decisions.
+// maxRecorded is how many policies the text names. A fleet has one or two; a file may have
+// any number.
+const maxRecorded = 5
+
+// recorded lists who made the decisions, by name; of too many, those that made the most.
 func (r *Report) recorded() string {
+	names := slices.Sorted(maps.Keys(r.Recorded))
+	others, more := 0, max(len(names)-maxRecorded, 0)
+	if more > 0 {
+		slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(r.Recorded[b], r.Recorded[a]) })
+		for _, name := range names[maxRecorded:] {
+			others += r.Recorded[name]
+		}
+		names = names[:maxRecorded]
+	}
 	var parts []string
-	for _, name := range slices.Sorted(maps.Keys(r.Recorded)) {
+	for _, name := range names {
 		parts = append(parts, fmt.Sprintf("%s %d", name, r.Recorded[name]))
 	}
+	if more > 0 {
+		parts = append(parts, fmt.Sprintf("%d more %d", more, others))
+	}
 	return strings.Join(parts, ", ")
+}
+
+// visible returns text in one line, short, and without anything that is not to be seen: what
+// a file says is nothing that a terminal should do.
+func visible(text string) string {
+	const most = 64
+	n := 0
+	for i := range text {
+		if n == most {
+			text = text[:i] + "…"
+			break
+		}
+		n++
+	}
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t' || r == '\r':
+			return ' '
+		case !unicode.IsPrint(r):
+			return '\uFFFD'
+		}
+		return r
+	}, text)
 }
 
 func (r *Report) cells(v Interval) []string {

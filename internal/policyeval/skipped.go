@@ -9,13 +9,16 @@ import (
 type Reason string
 
 const (
-	// NotCompleted: the request was refused, cancelled or failed.
+	// NotPlaced: the request was refused before it came to a choice, as one for a model that
+	// does not exist.
+	NotPlaced Reason = "not_placed"
+	// NotCompleted: there was no worker for it, or it was refused, cancelled or failed later.
 	NotCompleted Reason = "not_completed"
 	// Several: it has more than one prompt or more than one answer.
 	Several Reason = "several"
 	// Retried: it was placed more than once, and what it took is not one worker's.
 	Retried Reason = "retried"
-	// NoDecision: the row does not hold all candidates of its last attempt.
+	// NoDecision: the row does not hold all candidates of its attempt.
 	NoDecision Reason = "no_decision"
 	// NoFirstToken: it is not known when the first token came.
 	NoFirstToken Reason = "no_first_token"
@@ -40,6 +43,7 @@ var reasons = []struct {
 	reason Reason
 	text   string
 }{
+	{NotPlaced, "not placed"},
 	{NotCompleted, "not completed"},
 	{Several, "with several prompts or answers"},
 	{Retried, "placed more than once"},

@@ -21,9 +21,10 @@ type LoggedRow struct {
 	// Target is the probability with which the target would have chosen the same.
 	Target float64
 	// Predicted is the reward that a model predicts for what was chosen, and
-	// TargetPredicted what it predicts for the target's choice, on average over its
-	// choices. Both are 0 without a model.
-	Predicted, TargetPredicted float64
+	// TargetPredicted and LoggedPredicted what it predicts for the choice of the target
+	// and of the recorded policy, on average over the choices of each. All are 0 without a
+	// model.
+	Predicted, TargetPredicted, LoggedPredicted float64
 }
 
 // Interval is an estimate with what it may be with 95 % confidence.
@@ -47,7 +48,8 @@ type Evaluation struct {
 	// SNIPS divides by the sum of weights instead of the number of rows. DR is what the
 	// model predicts for the target, corrected by weighted errors of the model.
 	IPS, SNIPS, DR Interval
-	// Gain is DR less Logged, from the same rows.
+	// Gain is DR less the same estimate of the recorded policy, row by row: exactly 0 for
+	// a target that is the recorded policy.
 	Gain Interval
 	// EffectiveSamples is how many equally weighted rows would say as much. Below 200 or
 	// so the intervals are not to be trusted.
@@ -112,7 +114,10 @@ func (r *LoggedRow) check() error {
 	for _, v := range [...]struct {
 		name  string
 		value float64
-	}{{"reward", r.Reward}, {"predicted reward", r.Predicted}, {"predicted reward of the target", r.TargetPredicted}} {
+	}{
+		{"reward", r.Reward}, {"predicted reward", r.Predicted},
+		{"predicted reward of the target", r.TargetPredicted}, {"predicted reward of the recorded policy", r.LoggedPredicted},
+	} {
 		if math.IsNaN(v.value) || math.IsInf(v.value, 0) {
 			return fmt.Errorf("%s %v: expected a finite number", v.name, v.value)
 		}
@@ -121,11 +126,15 @@ func (r *LoggedRow) check() error {
 }
 
 // term is what a row adds to the estimates.
-type term struct{ reward, weight, ips, dr float64 }
+type term struct{ reward, weight, ips, dr, gain float64 }
 
 func (r *LoggedRow) term(limit float64) term {
-	w := r.Target * min(1/r.P, limit)
-	return term{r.Reward, w, w * r.Reward, r.TargetPredicted + w*(r.Reward-r.Predicted)}
+	scale := min(1/r.P, limit)
+	w, off := r.Target*scale, r.Reward-r.Predicted
+	return term{
+		reward: r.Reward, weight: w, ips: w * r.Reward, dr: r.TargetPredicted + w*off,
+		gain: r.TargetPredicted - r.LoggedPredicted + (r.Target-r.P)*scale*off,
+	}
 }
 
 // estimates are the values of the five intervals.
@@ -139,10 +148,11 @@ func estimate(n int, at func(int) *term) estimates {
 		sum.weight += t.weight
 		sum.ips += t.ips
 		sum.dr += t.dr
+		sum.gain += t.gain
 	}
 	c := float64(n)
-	e := estimates{logged: sum.reward / c, ips: sum.ips / c, dr: sum.dr / c}
-	if e.gain = e.dr - e.logged; sum.weight > 0 {
+	e := estimates{logged: sum.reward / c, ips: sum.ips / c, dr: sum.dr / c, gain: sum.gain / c}
+	if sum.weight > 0 {
 		e.snips = sum.ips / sum.weight
 	}
 	return e
@@ -174,7 +184,7 @@ func (e *Evaluation) setIntervals(terms []term) {
 		return t.weight * (t.reward - v.snips) / e.MeanWeight
 	})
 	e.DR = interval(v.dr, func(t *term) float64 { return t.dr - v.dr })
-	e.Gain = interval(v.gain, func(t *term) float64 { return t.dr - t.reward - v.gain })
+	e.Gain = interval(v.gain, func(t *term) float64 { return t.gain - v.gain })
 }
 
 // bootstrap fills in the percentiles of estimates from rows drawn with replacement.

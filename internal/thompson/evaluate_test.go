@@ -9,10 +9,10 @@ import (
 
 // baselineRows are four decisions, seen by a policy that always follows the baseline.
 var baselineRows = []LoggedRow{
-	{P: .8, Reward: .7, Target: 1, Predicted: .65, TargetPredicted: .65},
-	{P: .1, Reward: .4, Target: 0, Predicted: .45, TargetPredicted: .6},
-	{P: .5, Reward: .6, Target: 1, Predicted: .55, TargetPredicted: .55},
-	{P: .9, Reward: .5, Target: 1, Predicted: .5, TargetPredicted: .5},
+	{P: .8, Reward: .7, Target: 1, Predicted: .65, TargetPredicted: .65, LoggedPredicted: .6},
+	{P: .1, Reward: .4, Target: 0, Predicted: .45, TargetPredicted: .6, LoggedPredicted: .61},
+	{P: .5, Reward: .6, Target: 1, Predicted: .55, TargetPredicted: .55, LoggedPredicted: .5},
+	{P: .9, Reward: .5, Target: 1, Predicted: .5, TargetPredicted: .5, LoggedPredicted: .49},
 }
 
 func TestEvaluateExample(t *testing.T) {
@@ -21,13 +21,34 @@ func TestEvaluateExample(t *testing.T) {
 		t.Fatal(err)
 	}
 	same(t, "IPS, SNIPS, DR", [3]float64{e.IPS.Value, e.SNIPS.Value, e.DR.Value}, [3]float64{.657638889, .603184713, .615625})
-	same(t, "logged, gain", [2]float64{e.Logged.Value, e.Gain.Value}, [2]float64{.55, .065625})
+	// The recorded policy's own terms of DR are .65, .56, .55 and .49.
+	same(t, "logged, gain", [2]float64{e.Logged.Value, e.Gain.Value}, [2]float64{.55, .615625 - .5625})
 	weights := 1.25 + 2 + 1/.9
 	same(t, "weights", [2]float64{e.MeanWeight, e.EffectiveSamples},
 		[2]float64{weights / 4, weights * weights / (1.25*1.25 + 4 + 1/.81)})
 	// Terms of DR are .7125, .6, .65 and .5.
 	half := 1.959963984540054 * math.Sqrt((.096875*.096875+.015625*.015625+.034375*.034375+.115625*.115625)/3/4)
 	same(t, "interval of DR", e.DR, Interval{.615625, .615625 - half, .615625 + half, .615625 - half, .615625 + half})
+}
+
+// TestEvaluateItself has a target that is the recorded policy: there is nothing between
+// them, however far the model is off and wherever weights are bounded.
+func TestEvaluateItself(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(7, 8))
+	rows := make([]LoggedRow, 1000)
+	for i := range rows {
+		p, predicted := 1e-3+.999*rnd.Float64(), rnd.Float64()
+		rows[i] = LoggedRow{P: p, Target: p, Reward: .4 + .01*rnd.Float64(), Predicted: rnd.Float64(), TargetPredicted: predicted, LoggedPredicted: predicted}
+	}
+	for _, limit := range []float64{0, 1.5} {
+		e, err := Evaluate(rows, EvaluateConfig{MaxWeight: limit, Resamples: 20, Rand: rnd})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Gain != (Interval{}) {
+			t.Errorf("bounded by %v: gain %+v, want exactly 0", limit, e.Gain)
+		}
+	}
 }
 
 func TestEvaluateClips(t *testing.T) {
@@ -47,11 +68,12 @@ func TestEvaluateClips(t *testing.T) {
 func TestEvaluateRefuses(t *testing.T) {
 	for want, rows := range map[string][]LoggedRow{
 		"no rows to evaluate": nil,
-		"row 1: probability 0: expected above 0 and at most 1":   {{P: 1}, {}},
-		"row 0: probability 1.5: expected above 0 and at most 1": {{P: 1.5}},
-		"row 0: target probability NaN: expected from 0 to 1":    {{P: 1, Target: math.NaN()}},
-		"row 0: reward +Inf: expected a finite number":           {{P: 1, Reward: math.Inf(1)}},
-		"row 0: predicted reward NaN: expected a finite number":  {{P: 1, Predicted: math.NaN()}},
+		"row 1: probability 0: expected above 0 and at most 1":                         {{P: 1}, {}},
+		"row 0: probability 1.5: expected above 0 and at most 1":                       {{P: 1.5}},
+		"row 0: target probability NaN: expected from 0 to 1":                          {{P: 1, Target: math.NaN()}},
+		"row 0: reward +Inf: expected a finite number":                                 {{P: 1, Reward: math.Inf(1)}},
+		"row 0: predicted reward NaN: expected a finite number":                        {{P: 1, Predicted: math.NaN()}},
+		"row 0: predicted reward of the recorded policy NaN: expected a finite number": {{P: 1, LoggedPredicted: math.NaN()}},
 	} {
 		if _, err := Evaluate(rows, EvaluateConfig{}); message(err) != want {
 			t.Errorf("got %q, want %q", message(err), want)
@@ -76,11 +98,12 @@ func TestEvaluateCovers(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(5, 6))
 	logging, target := [3]float64{.6, .3, .1}, [3]float64{.1, .3, .6}
 	mean, model := [3]float64{.2, .5, .7}, [3]float64{.3, .4, .6} // the model is wrong
-	want, predicted, logged := 0.0, 0.0, 0.0
+	want, predicted, logged, loggedPredicted := 0.0, 0.0, 0.0, 0.0
 	for a := range mean {
 		want += target[a] * mean[a]
 		predicted += target[a] * model[a]
 		logged += logging[a] * mean[a]
+		loggedPredicted += logging[a] * model[a]
 	}
 	const runs = 300
 	var held [6]int
@@ -97,7 +120,10 @@ func TestEvaluateCovers(t *testing.T) {
 			if rnd.Float64() < mean[a] {
 				reward = 1
 			}
-			rows[i] = LoggedRow{P: logging[a], Reward: reward, Target: target[a], Predicted: model[a], TargetPredicted: predicted}
+			rows[i] = LoggedRow{
+				P: logging[a], Reward: reward, Target: target[a],
+				Predicted: model[a], TargetPredicted: predicted, LoggedPredicted: loggedPredicted,
+			}
 		}
 		e, err := Evaluate(rows, EvaluateConfig{Resamples: 200, Rand: rnd})
 		if err != nil {
