@@ -51,7 +51,7 @@ func (s *Server) sampleEngines() []metrics.EngineSample {
 	}
 	var out []metrics.EngineSample
 	for _, e := range s.router.Engines() {
-		one := metrics.EngineSample{Worker: uint64(e.ID), Up: e.State == nvext.StateEligible}
+		one := metrics.EngineSample{Worker: uint64(e.ID), Up: e.State == nvext.StateEligible, URL: e.Name}
 		if e.Info != nil {
 			one.Kind, one.Version = e.Info.Kind, e.Info.Version
 		}

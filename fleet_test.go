@@ -105,7 +105,7 @@ func (f *testFleet) showsEngines(d simserver.Dress) {
 		}
 		for family, labels := range map[string]string{
 			"stator_engine_up":            fmt.Sprintf(`worker_id="%d"`, e.id),
-			"stator_engine_info":          fmt.Sprintf(`kind=%q.*worker_id="%d"`, kind, e.id),
+			"stator_engine_info":          fmt.Sprintf(`kind=%q,url=%q.*worker_id="%d"`, kind, e.url(), e.id),
 			"stator_event_link":           fmt.Sprintf(`state="live",worker_id="%d"`, e.id),
 			"stator_event_batches_total":  fmt.Sprintf(`worker_id="%d"`, e.id),
 			"stator_event_received_total": fmt.Sprintf(`worker_id="%d"`, e.id),

@@ -95,7 +95,7 @@ func TestSoundInfiniteIsNone(t *testing.T) {
 	} {
 		p = newProm(t)
 		p.instant[soundQuery(t, &cfg, TTFTP95, 0, "30s")] = vector(value)
-		p.instant[soundQuery(t, &cfg, TTFTP95, 0, "10m")] = vector(value)
+		p.instant[soundQuery(t, &cfg, TTFTP95, 0, "600s")] = vector(value)
 		if m := metric(t, Metrics(t.Context(), now, p.client(), &cfg), TTFTP95); m.Value != nil || m.Reason != want {
 			t.Errorf("%s: got %+v, want none because %s", value, m, want)
 		}

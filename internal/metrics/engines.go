@@ -12,8 +12,9 @@ import (
 // EngineSample is what is known of an engine at one instant.
 type EngineSample struct {
 	Worker        uint64
-	Up            bool // it is there, and not set aside
-	Kind, Version string
+	Up            bool   // it is there, and not set aside
+	URL           string // where it is, without user info and query
+	Kind, Version string // what it says it is, empty until it did
 	// Warnings are the codes of what stands in the way of its best use, each once.
 	Warnings []string
 	Ranks    []EngineRankSample
@@ -64,7 +65,7 @@ func newEngineCollector(r registrar) *engineCollector {
 	const p = ownPrefix
 	rank := []string{labelWorker, "dp_rank"}
 	c.up = c.gauge(p+"engine_up", "1 for a configured worker that takes requests, 0 for one that is not there or set aside.", labelWorker)
-	c.info = c.gauge(p+"engine_info", "What a worker says it is.", labelWorker, "kind", "version")
+	c.info = c.gauge(p+"engine_info", "Where a worker is, and what it says it is.", labelWorker, "url", "kind", "version")
 	c.warning = c.gauge(p+"engine_warning", "What stands in the way of a worker's best use; see GET /v1/engines for words.", labelWorker, "code")
 	c.running = c.gauge(p+"engine_running_requests", "Requests that a worker runs, as it says.", rank...)
 	c.waiting = c.gauge(p+"engine_waiting_requests", "Requests that wait at a worker, as it says.", rank...)
@@ -100,8 +101,8 @@ func (c *engineCollector) Collect(ch chan<- prometheus.Metric) {
 			up = 1
 		}
 		e.gauge(c.up, up, id)
-		if s.Kind != "" {
-			e.gauge(c.info, 1, id, labelValue(s.Kind), labelValue(s.Version))
+		if s.Kind != "" || s.URL != "" {
+			e.gauge(c.info, 1, id, labelValue(s.URL), labelValue(s.Kind), labelValue(s.Version))
 		}
 		for _, code := range s.Warnings {
 			e.gauge(c.warning, 1, id, labelValue(code))

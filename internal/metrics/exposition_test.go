@@ -149,7 +149,7 @@ func scenario() *Set {
 
 	s.WatchEngines(func() []EngineSample {
 		return []EngineSample{{
-			Worker: 1, Up: true, Kind: "vllm", Version: "0.26.0", Warnings: []string{"priority_ignored"},
+			Worker: 1, Up: true, URL: "http://gpu1:8000", Kind: "vllm", Version: "0.26.0", Warnings: []string{"priority_ignored"},
 			Ranks: []EngineRankSample{{
 				Model: "Qwen/Qwen3-8B", TotalBlocks: 2048, BookedBlocks: 7,
 				Told: true, Running: 3, Waiting: 1, Usage: 0.25, Age: 500 * time.Millisecond,
@@ -298,7 +298,7 @@ func TestFamilies(t *testing.T) {
 		"stator_cache_verdicts_total COUNTER model verdict worker_id",
 		"stator_circuit_trips_total COUNTER worker_id",
 		"stator_engine_errors_total COUNTER kind model",
-		"stator_engine_info GAUGE kind version worker_id",
+		"stator_engine_info GAUGE kind url version worker_id",
 		"stator_engine_kv_usage GAUGE dp_rank worker_id",
 		"stator_engine_report_age_seconds GAUGE dp_rank worker_id",
 		"stator_engine_running_requests GAUGE dp_rank worker_id",

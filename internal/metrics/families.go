@@ -279,7 +279,7 @@ func newFamilies(reg *prometheus.Registry, o Options) *families {
 		overlapLost:           r.histograms(componentPrefix+"overlap_blocks_lost", "Blocks of the prompt that another worker had and the chosen one had not, where there are any.", prometheus.ExponentialBuckets(0.25, 2, 16), component, pool...),
 
 		buildInfo:         r.gauges(ownPrefix+"build_info", "Always 1; the labels say what is running.", "version", "goversion"),
-		workers:           r.gauges(ownPrefix+"workers", "Workers of a model by state: discovered counts all, routable those that take requests now.", "model", "state"),
+		workers:           r.gauges(ownPrefix+"workers", "Workers of a model by state: discovered counts all, routable those that take requests now. A model that no worker lists any more has zeros for an hour.", "model", "state"),
 		retries:           r.counters(ownPrefix+"retries_total", "Requests sent to another worker before any byte reached the client.", "model", "reason"),
 		trips:             r.counters(ownPrefix+"circuit_trips_total", "Times a worker was set aside because its requests kept failing although it said that it was well.", "worker_id"),
 		inhibitions:       r.counters(ownPrefix+"inhibitions_total", "Times a worker was set aside after failures.", "worker_id"),

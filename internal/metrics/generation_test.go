@@ -265,6 +265,19 @@ func TestGenerationDoesNotAllocate(t *testing.T) {
 	}
 }
 
+// Where an engine is can be seen before it has said what it is.
+func TestEngineInfo(t *testing.T) {
+	s := New(Options{})
+	s.WatchEngines(func() []EngineSample {
+		return []EngineSample{{Worker: 8, URL: "http://gpu1:8000"}, {Worker: 9, Up: true, URL: "http://gpu2:8000", Kind: "vllm", Version: "1"}}
+	})
+	wantSamples(t, s, map[string]float64{
+		`stator_engine_up{worker_id="8"}`:                                                  0,
+		`stator_engine_info{kind="",url="http://gpu1:8000",version="",worker_id="8"}`:      1,
+		`stator_engine_info{kind="vllm",url="http://gpu2:8000",version="1",worker_id="9"}`: 1,
+	})
+}
+
 func TestEngineCacheStats(t *testing.T) {
 	const labels = `{dp_rank="2",model="M",worker_id="9"}`
 	for _, tt := range []struct {

@@ -83,7 +83,7 @@ func newHistogramVec(name, help string, upper []float64, constant prometheus.Lab
 // with returns the child with these label values, which must be valid UTF-8,
 // as many as the family has labels.
 func (v *histogramVec) with(labels ...string) *histogram {
-	key := strings.Join(labels, "\xff") // no byte of valid UTF-8
+	key := histogramKey(labels)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	c := v.children[key]
@@ -94,15 +94,15 @@ func (v *histogramVec) with(labels ...string) *histogram {
 	return c.histogram
 }
 
-// drop removes the children whose i-th label has the given value.
-func (v *histogramVec) drop(i int, value string) {
+// drop removes the child with these label values.
+func (v *histogramVec) drop(labels ...string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for key, c := range v.children {
-		if c.labels[i] == value {
-			delete(v.children, key)
-		}
-	}
+	delete(v.children, histogramKey(labels))
+}
+
+func histogramKey(labels []string) string {
+	return strings.Join(labels, "\xff") // no byte of valid UTF-8
 }
 
 // Describe implements prometheus.Collector.

@@ -107,30 +107,34 @@ func (s *Set) requestSeriesLocked(label string) *requestSeries {
 // DropModel removes all series of a model that is no longer served; those
 // shared with a model whose name differs only by case stay. Requests under way
 // may go on with the handles they have, unseen. A later call of Model, Router or
-// Truth with the same name begins anew.
+// Truth with the same name begins anew. Of the series of other models it looks only at those
+// that are made when something happens.
 func (s *Set) DropModel(name string) {
 	name = labelValue(name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	verbatim := prometheus.Labels{"model": name}
-	for _, v := range []*prometheus.HistogramVec{s.fam.routerTTFT, s.fam.routerInputTokens, s.fam.routerOutputTokens, s.fam.routerHitRate, s.fam.overlapLost} {
-		v.DeletePartialMatch(verbatim)
+	for _, t := range []WorkerType{WorkerDecode, WorkerPrefill} {
+		for _, v := range []*prometheus.MetricVec{
+			s.fam.routerTTFT.MetricVec, s.fam.routerInputTokens.MetricVec, s.fam.routerOutputTokens.MetricVec,
+			s.fam.routerHitRate.MetricVec, s.fam.overlapLost.MetricVec,
+			s.fam.routerRequests.MetricVec, s.fam.routerStarted.MetricVec, s.fam.nonMaxOverlap.MetricVec,
+		} {
+			v.DeleteLabelValues(t.component(), name)
+		}
+		s.fam.routerITL.drop(t.component(), name)
 	}
-	for _, v := range []*prometheus.CounterVec{s.fam.routerRequests, s.fam.routerStarted, s.fam.nonMaxOverlap, s.fam.textRouted} {
-		v.DeletePartialMatch(verbatim)
-	}
-	s.fam.routerITL.drop(1, name)
+	s.fam.textRouted.DeleteLabelValues(name)
 	if p := s.pools[name]; p != nil {
 		delete(s.pools, name)
 		p.drop()
 	}
-	for _, v := range s.fam.truths() {
-		v.DeletePartialMatch(verbatim)
-	}
 	workers := *s.workers.Load()
 	for _, ws := range workers {
-		delete(ws.truths, name)
+		if ws.truths[name] != nil {
+			delete(ws.truths, name)
+			s.fam.dropTruth(name, ws.id)
+		}
 	}
 
 	m := (*s.models.Load())[name]
@@ -141,22 +145,27 @@ func (s *Set) DropModel(name string) {
 	delete(models, name)
 	s.models.Store(&models)
 	m.gate.close(func() {
-		for _, v := range []*prometheus.CounterVec{
-			s.fam.cancellations, s.fam.rejections, s.fam.retries, s.fam.shed, s.fam.engineErrors,
-			s.fam.tokenizerCached, s.fam.tokenizerUncached, s.fam.tokenizationsSkipped, s.fam.hintsInferred,
+		verbatim := prometheus.Labels{"model": name}
+		for _, v := range []*prometheus.MetricVec{
+			s.fam.cancellations.MetricVec, s.fam.rejections.MetricVec, s.fam.retries.MetricVec, s.fam.shed.MetricVec,
+			s.fam.engineErrors.MetricVec, s.fam.tokenizationsSkipped.MetricVec, s.fam.hintsInferred.MetricVec,
+			s.fam.inferredOSLRatio.MetricVec,
 		} {
 			v.DeletePartialMatch(verbatim)
 		}
-		s.fam.inferredOSLRatio.DeletePartialMatch(verbatim)
 		for _, ws := range workers {
 			ws.gate.open(func() { delete(ws.kve, name) })
 		}
 		s.fam.kve.drop(verbatim)
-		for _, v := range []*prometheus.GaugeVec{
-			s.fam.totalKVBlocks, s.fam.maxNumSeqs, s.fam.maxNumBatchedTokens, s.fam.contextLength,
-			s.fam.kvCacheBlockSize, s.fam.migrationLimit, s.fam.workers,
+		for _, v := range []*prometheus.MetricVec{
+			s.fam.tokenizerCached.MetricVec, s.fam.tokenizerUncached.MetricVec,
+			s.fam.totalKVBlocks.MetricVec, s.fam.maxNumSeqs.MetricVec, s.fam.maxNumBatchedTokens.MetricVec,
+			s.fam.contextLength.MetricVec, s.fam.kvCacheBlockSize.MetricVec, s.fam.migrationLimit.MetricVec,
 		} {
-			v.DeletePartialMatch(verbatim)
+			v.DeleteLabelValues(name)
+		}
+		for _, state := range workerStates {
+			s.fam.workers.DeleteLabelValues(name, state)
 		}
 	})
 
@@ -166,17 +175,17 @@ func (s *Set) DropModel(name string) {
 	}
 	delete(s.lowered, r.label)
 	r.gate.close(func() {
+		for _, v := range []*prometheus.MetricVec{
+			s.fam.inflight.MetricVec, s.fam.active.MetricVec, s.fam.queued.MetricVec,
+			s.fam.duration.MetricVec, s.fam.ttft.MetricVec, s.fam.inputTokens.MetricVec, s.fam.outputSequence.MetricVec,
+			s.fam.cachedTokens.MetricVec, s.fam.outputTokens.MetricVec,
+		} {
+			v.DeleteLabelValues(r.label)
+		}
 		lower := prometheus.Labels{"model": r.label}
-		for _, v := range []*prometheus.GaugeVec{s.fam.inflight, s.fam.active, s.fam.queued} {
-			v.DeletePartialMatch(lower)
-		}
-		for _, v := range []*prometheus.HistogramVec{s.fam.duration, s.fam.ttft, s.fam.inputTokens, s.fam.outputSequence, s.fam.cachedTokens} {
-			v.DeletePartialMatch(lower)
-		}
-		for _, v := range []*prometheus.CounterVec{s.fam.outputTokens, s.fam.started, s.fam.requests} {
-			v.DeletePartialMatch(lower)
-		}
-		s.fam.itl.drop(0, r.label)
+		s.fam.started.DeletePartialMatch(lower)
+		s.fam.requests.DeletePartialMatch(lower)
+		s.fam.itl.drop(r.label)
 	})
 }
 
@@ -219,14 +228,16 @@ type WorkerCounts struct {
 	Discovered, Routable, Inhibited, Overloaded int
 }
 
+// workerStates are the states of workers, in the order of the fields of WorkerCounts.
+var workerStates = [...]string{"discovered", "routable", "inhibited", "overloaded"}
+
 // SetWorkers exposes the number of the model's workers by state.
 func (m *Model) SetWorkers(n WorkerCounts) {
 	v := m.set.fam.workers
 	m.gate.open(func() {
-		v.WithLabelValues(m.name, "discovered").Set(float64(n.Discovered))
-		v.WithLabelValues(m.name, "routable").Set(float64(n.Routable))
-		v.WithLabelValues(m.name, "inhibited").Set(float64(n.Inhibited))
-		v.WithLabelValues(m.name, "overloaded").Set(float64(n.Overloaded))
+		for i, count := range [len(workerStates)]int{n.Discovered, n.Routable, n.Inhibited, n.Overloaded} {
+			v.WithLabelValues(m.name, workerStates[i]).Set(float64(count))
+		}
 	})
 }
 

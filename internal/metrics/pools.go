@@ -67,11 +67,12 @@ func (p *poolSeries) drop() {
 func (p *poolSeries) dropGauges() {
 	match := prometheus.Labels{"model": p.model}
 	for _, v := range []*prometheus.GaugeVec{
-		p.fam.queueRequests, p.fam.queuePromptTokens, p.fam.queueCachedTokens,
-		p.fam.ledgerStretches, p.fam.ledgerBlocks, p.fam.adapterRequests,
+		p.fam.queueRequests, p.fam.queuePromptTokens, p.fam.queueCachedTokens, p.fam.adapterRequests,
 	} {
 		v.DeletePartialMatch(match)
 	}
+	p.fam.ledgerStretches.DeleteLabelValues(p.model)
+	p.fam.ledgerBlocks.DeleteLabelValues(p.model)
 }
 
 // addAdapter changes the number of an adapter's requests by n.

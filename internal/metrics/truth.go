@@ -54,3 +54,13 @@ func (t *Truth) Record(v Verdict, predicted, actual int) {
 func (f *families) truths() [4]*prometheus.CounterVec {
 	return [...]*prometheus.CounterVec{f.cacheVerdicts, f.cachePredicted, f.cacheActual, f.cacheOverpredicted}
 }
+
+// dropTruth removes the series of one model on one worker.
+func (f *families) dropTruth(model, worker string) {
+	for _, v := range verdicts {
+		f.cacheVerdicts.DeleteLabelValues(model, worker, string(v))
+	}
+	for _, v := range []*prometheus.CounterVec{f.cachePredicted, f.cacheActual, f.cacheOverpredicted} {
+		v.DeleteLabelValues(model, worker)
+	}
+}

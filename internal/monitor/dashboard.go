@@ -24,6 +24,7 @@ type panel struct {
 	targets      []target
 	limits       []limit // where colours change, in ascending order
 	stacked      bool
+	ratio        bool     // of a figure: it is no number while there are no requests
 	top          float64  // highest value of the axis, 0 for whatever comes
 	columns      []string // of a table: the units of the targets
 }
@@ -185,6 +186,9 @@ func (p *panel) json(id int, at jsonGrid) jsonPanel {
 			"tooltip": map[string]any{"mode": "multi", "sort": "desc"},
 		}
 	case figure:
+		if p.ratio {
+			d.Mappings = idle
+		}
 		d.Color = map[string]string{"mode": "thresholds"}
 		out.Options = map[string]any{
 			"colorMode": "value", "graphMode": "none", "justifyMode": "auto", "orientation": "auto", "textMode": "auto",
@@ -196,6 +200,11 @@ func (p *panel) json(id int, at jsonGrid) jsonPanel {
 	}
 	return out
 }
+
+// idle is how a figure looks that is no number.
+var idle = []any{map[string]any{
+	"type": "special", "options": map[string]any{"match": "null+nan", "result": map[string]any{"text": "idle", "color": none, "index": 0}},
+}}
 
 // drawn is how lines look.
 func (p *panel) drawn() map[string]any {
@@ -241,26 +250,30 @@ func (p *panel) arranged() (transformations, overrides []any) {
 
 // variables are what the dashboard can be narrowed down to.
 func variables(s schema) ([]any, error) {
-	values := func(name, about, series, label string) (any, error) {
-		f, err := s.find(series)
-		if err == nil && !slices.Contains(f.labels, label) {
-			err = fmt.Errorf("series %s: it has no label %s", series, label)
+	values := func(name, about string, series query, label string) (any, error) {
+		err := series.err
+		if err == nil && !slices.Contains(series.labels, label) {
+			err = fmt.Errorf("series %s: it has no label %s", series.text, label)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("variable %s: %w", name, err)
 		}
-		query := fmt.Sprintf("label_values(%s, %s)", series, label)
+		query := fmt.Sprintf("label_values(%s, %s)", series.text, label)
 		return jsonVariable{
 			Name: name, Label: name, Description: about, Type: "query", Source: &datasource, Definition: query,
 			Query: map[string]string{"query": query, "refId": name}, Multi: true, IncludeAll: true, AllValue: ".*",
 			Current: jsonCurrent{true, []string{"All"}, []string{"$__all"}}, Refresh: 2, Sort: 1, Options: []any{},
 		}, nil
 	}
-	model, err := values("model", "Models that are served.", "stator_workers", "model")
+	instance, err := values("instance", "Servers by what Prometheus scrapes. Where metrics have ports of their own, each port is one.", s.series("up", like("job", allJobs)), "instance")
 	if err != nil {
 		return nil, err
 	}
-	worker, err := values("worker", "Engines by their ids; panels by worker show these.", "stator_worker_active_requests", "worker_id")
+	model, err := values("model", "Models that are served.", s.series("stator_workers"), "model")
+	if err != nil {
+		return nil, err
+	}
+	worker, err := values("worker", "Engines by their ids; panels by worker show these.", s.series("stator_worker_active_requests"), "worker_id")
 	if err != nil {
 		return nil, err
 	}
@@ -269,7 +282,7 @@ func variables(s schema) ([]any, error) {
 			"name": "datasource", "label": "data source", "type": "datasource", "query": "prometheus", "refresh": 1, "hide": 0,
 			"multi": false, "includeAll": false, "options": []any{}, "regex": "", "skipUrlSync": false, "current": map[string]any{},
 		},
-		model, worker,
+		instance, model, worker,
 	}, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -32,7 +33,14 @@ type shownPanel struct {
 	Panels                   []shownPanel
 	FieldConfig              struct {
 		Defaults struct {
-			Unit       string
+			Unit     string
+			Mappings []struct {
+				Type    string
+				Options struct {
+					Match  string
+					Result struct{ Text, Color string }
+				}
+			}
 			Thresholds struct {
 				Steps []struct {
 					Color string
@@ -87,7 +95,7 @@ func TestDashboard(t *testing.T) {
 	for _, v := range d.Templating.List {
 		variables = append(variables, fmt.Sprintf("%s %s %v", v.Name, v.Type, v.Multi))
 	}
-	if diff := cmp.Diff([]string{"datasource datasource false", "model query true", "worker query true"}, variables); diff != "" {
+	if diff := cmp.Diff([]string{"datasource datasource false", "instance query true", "model query true", "worker query true"}, variables); diff != "" {
 		t.Errorf("variables (-want +got):\n%s", diff)
 	}
 }
@@ -221,5 +229,124 @@ func TestLegends(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// Of Stator's series every panel shows those of the chosen servers only.
+func TestInstances(t *testing.T) {
+	o, err := Options{}.complete()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newContent(o)
+	name := regexp.MustCompile(`[A-Za-z_:]{4,}`)
+	selected := regexp.MustCompile(`^\{[^}]*instance=~"\$instance[|]?"[^}]*\}`)
+	found := 0
+	for _, r := range c.rows {
+		for _, p := range r.panels {
+			for _, target := range p.targets {
+				text := target.query.text
+				if r.title == "This process" && !strings.Contains(text, "$instance") {
+					t.Errorf("%s: %s is of any server", p.where(target), text)
+				}
+				for _, at := range name.FindAllStringIndex(text, -1) {
+					f, err := c.schema.find(text[at[0]:at[1]])
+					if err != nil || !f.server && text[at[0]:at[1]] != "ALERTS" {
+						continue
+					}
+					if found++; !selected.MatchString(text[at[1]:]) {
+						t.Errorf("%s: %s in %s is of any server", p.where(target), text[at[0]:at[1]], text)
+					}
+				}
+			}
+		}
+	}
+	if found < 50 {
+		t.Errorf("only %d selectors were found", found)
+	}
+	for _, a := range c.alerts {
+		if strings.Contains(a.firing(), "$") {
+			t.Errorf("%s: a variable of the dashboard in %s", a.name, a.firing())
+		}
+	}
+	for _, v := range readDashboard(t).Templating.List {
+		want := map[string]string{
+			"instance": `label_values(up{job=~"stator|dynamo-(frontend|worker|router|processor)"}, instance)`,
+			"model":    `label_values(stator_workers{instance=~"$instance"}, model)`,
+			"worker":   `label_values(stator_worker_active_requests{instance=~"$instance"}, worker_id)`,
+		}[v.Name]
+		if q, ok := v.Query.(map[string]any); ok && q["query"] != want {
+			t.Errorf("variable %s: %v, want %s", v.Name, q["query"], want)
+		}
+	}
+}
+
+// A figure that is a fraction says that there is nothing to divide.
+func TestIdleFigures(t *testing.T) {
+	found := 0
+	for _, p := range readDashboard(t).Panels {
+		if p.Type != "stat" {
+			continue
+		}
+		fraction := strings.Contains(p.Targets[0].Expr, " / ") || strings.Contains(p.Targets[0].Expr, "histogram_quantile")
+		m := p.FieldConfig.Defaults.Mappings
+		if fraction != (len(m) == 1) {
+			t.Errorf("%s: mappings %+v", p.Title, m)
+		}
+		if len(m) == 1 {
+			if found++; m[0].Type != "special" || m[0].Options.Match != "null+nan" || m[0].Options.Result.Text != "idle" || m[0].Options.Result.Color != none {
+				t.Errorf("%s: mappings %+v", p.Title, m)
+			}
+		}
+	}
+	if found != 4 {
+		t.Errorf("%d figures are fractions", found)
+	}
+}
+
+// A panel says when it is empty although all is well, and which of the variables it does not
+// go by.
+func TestDescriptions(t *testing.T) {
+	o, err := Options{}.complete()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range newContent(o).rows {
+		for _, p := range r.panels {
+			empty, narrowed := true, true
+			for _, target := range p.targets {
+				empty = empty && target.query.need != NeedStator
+				narrowed = narrowed && (strings.Contains(target.query.text, "$model") || strings.Contains(target.query.text, "$worker"))
+			}
+			about := strings.ToLower(p.about)
+			if empty && !strings.Contains(about, "empty") {
+				t.Errorf("%s: expected when it is empty: %s", p.title, p.about)
+			}
+			if !narrowed && !slices.Contains([]string{"Engines", "This process"}, r.title) && p.title != "Alerts" && !strings.Contains(about, "all models") {
+				t.Errorf("%s: expected that some of it is of all models: %s", p.title, p.about)
+			}
+		}
+	}
+}
+
+// An engine is known by its address.
+func TestWorkersHaveAddresses(t *testing.T) {
+	for _, p := range readDashboard(t).Panels {
+		if p.Title == "Workers" && p.Type == "table" && !strings.Contains(p.Targets[0].Expr, "url") {
+			t.Errorf("columns are by %s", p.Targets[0].Expr)
+		}
+	}
+	named := 0
+	for _, g := range readRules(t, "prometheus/alerts.yml", Options{}).Groups {
+		for _, r := range g.Rules {
+			if strings.Contains(r.Annotations["summary"], "$labels.worker_id") {
+				if named++; !strings.Contains(r.Annotations["summary"], theEngine) {
+					t.Errorf("%s: %s", r.Alert, r.Annotations["summary"])
+				}
+			}
+		}
+	}
+	if named == 0 {
+		t.Error("no alert names an engine")
 	}
 }

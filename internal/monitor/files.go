@@ -24,7 +24,7 @@ func (c *content) files(o Options) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	dashboard, err := dashboardJSON(c.schema, c.rows)
+	dashboard, err := dashboardJSON(c.schema.chosen(), c.rows)
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +65,8 @@ scrape_configs:
 
   # With "stator serve --metrics-ports" what Dynamo has in processes of their own is on ports
   # of its own, and left out of the one above. The jobs are called as existing stacks call
-  # them; there the one above is dynamo-frontend, which the alerts know as well.
+  # them; there the one above is dynamo-frontend, which the alerts know as well. They know
+  # no other name.
   # - job_name: dynamo-worker
   #   static_configs:
   #     - targets: ["localhost:8081"]
@@ -151,7 +152,7 @@ func (c *content) alertFile(o Options) ([]byte, error) {
 	}
 	return marshalGroups(`#
 # severity page: clients are hurt, and somebody has to act; ticket: it can wait until morning.
-# Series that appear only when something happens are taken for 0 on servers without them.
+# Stator's API is known by the name of its job, stator or dynamo-frontend.
 `, []group{{"stator-alerts", duration(o.Interval), out}})
 }
 

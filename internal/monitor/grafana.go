@@ -68,6 +68,7 @@ type (
 	jsonDefaults struct {
 		Color      map[string]string `json:"color"`
 		Custom     map[string]any    `json:"custom,omitempty"`
+		Mappings   []any             `json:"mappings,omitempty"`
 		Max        *float64          `json:"max,omitempty"`
 		Min        *float64          `json:"min,omitempty"`
 		Thresholds jsonThresholds    `json:"thresholds"`

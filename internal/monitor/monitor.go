@@ -77,8 +77,8 @@ type Expr struct {
 	Where  string // such as `dashboard: Time to first token (TTFT): p95`, `rule stator:ttft_seconds:p95`, `alert StatorEngineLost`
 	PromQL string // variables of the dashboard replaced by what matches everything, $__rate_interval by 1m
 	Needs  Need   // whose series it needs
-	Alert  bool   // then PromQL is what is compared, without the comparison, which has data while all is well; Firing is the whole
-	Firing string // the whole condition of an alert, which has data only while it fires
+	Alert  bool   // then PromQL is what is compared, without the comparison, or 0 on servers that have no such series: it has data while all is well
+	Firing string // the whole condition of an alert, as deployed, which has data only while it fires
 }
 
 // Files returns the files of deploy by their path in it, with slashes, such as
@@ -114,13 +114,13 @@ func newContent(o Options) *content {
 	c := &content{schema: newSchema()}
 	c.ours = ours(c.schema, window(time.Minute))
 	c.dynamos = dynamos(c.schema, window(time.Minute))
-	c.alerts = alerts(c.schema, window(5*time.Minute), window(15*time.Minute))
-	c.rows = panels(c.schema)
+	c.alerts = alerts(c.schema, window(time.Minute), window(5*time.Minute), window(15*time.Minute))
+	c.rows = panels(c.schema.chosen())
 	return c
 }
 
 // variableValues are what the variables of the dashboard stand for when all is chosen.
-var variableValues = strings.NewReplacer("$model", ".*", "$worker", ".*", window, "1m")
+var variableValues = strings.NewReplacer("$model", ".*", "$worker", ".*", "$instance", ".*", window, "1m")
 
 func (c *content) exprs() []Expr {
 	var out []Expr
@@ -131,7 +131,8 @@ func (c *content) exprs() []Expr {
 	}
 	for i := range c.alerts {
 		a := &c.alerts[i]
-		out = append(out, Expr{Where: "alert " + a.name, PromQL: a.signal.text, Needs: a.signal.need, Alert: true, Firing: a.firing()})
+		q := a.checked(c.schema)
+		out = append(out, Expr{Where: "alert " + a.name, PromQL: q.text, Needs: q.need, Alert: true, Firing: a.firing()})
 	}
 	for _, r := range c.rows {
 		for _, p := range r.panels {
@@ -162,7 +163,9 @@ func (c *content) check() error {
 		}
 	}
 	for i := range c.alerts {
-		look("alert "+c.alerts[i].name, c.alerts[i].signal)
+		if err := c.alerts[i].check(c.schema); err != nil {
+			errs = append(errs, fmt.Errorf("alert %s: %w", c.alerts[i].name, err))
+		}
 	}
 	for _, r := range c.rows {
 		for _, p := range r.panels {

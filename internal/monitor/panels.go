@@ -34,11 +34,11 @@ func panels(s schema) []row {
 	}
 }
 
-// speeds are the quantiles of a latency of the chosen models.
-func (s schema) speeds(buckets string) []target {
+// speeds are the quantiles of a latency.
+func (s schema) speeds(buckets string, where []matcher) []target {
 	var out []target
 	for _, p := range []float64{0.5, 0.95, 0.99} {
-		out = append(out, target{fmt.Sprintf("p%g", 100*p), quantile(p, sum(rate(s.series(buckets, someModel), window), "le"))})
+		out = append(out, target{fmt.Sprintf("p%g", 100*p), quantile(p, sum(rate(s.series(buckets, where...), window), "le"))})
 	}
 	return out
 }
@@ -61,8 +61,8 @@ func now(s schema) []panel {
 	all := s.flow("dynamo_frontend_requests_total", models)
 	stats := []panel{
 		{
-			title: "Alerts", about: "Alerts about Stator that are firing.", unit: count, limits: []limit{{0, good}, {1, poor}},
-			targets: one("firing", orZero(howMany(s.series("ALERTS", like("alertname", "Stator.+"), is("alertstate", "firing"))))),
+			title: "Alerts", about: "Alerts about Stator that are firing: those about the chosen servers, and those that are about no server in particular.", unit: count, limits: []limit{{0, good}, {1, poor}},
+			targets: one("firing", orZero(howMany(s.series("ALERTS", like("alertname", "Stator.+"), is("alertstate", "firing"), like("instance", "$instance|"))))),
 		},
 		{
 			title: "Engines taking requests", about: "Workers that can be chosen now, of all chosen models.", unit: count, limits: []limit{{0, poor}, {1, good}},
@@ -77,19 +77,19 @@ func now(s schema) []panel {
 			targets: one("requests", orZero(sum(increase(s.series("dynamo_frontend_requests_total", someModel), "1m")))),
 		},
 		{
-			title: "First token, p95", about: "Nineteen requests in twenty have their first token sooner.", unit: seconds, limits: rising(0.5, 2),
+			title: "First token, p95", about: "Nineteen requests in twenty have their first token sooner.", unit: seconds, ratio: true, limits: rising(0.5, 2),
 			targets: one("p95", quantile(0.95, sum(rate(s.series(ttftBuckets, someModel), window), "le"))),
 		},
 		{
-			title: "Between tokens, p95", about: "Nineteen tokens in twenty come sooner after the one before.", unit: seconds, limits: rising(0.05, 0.2),
+			title: "Between tokens, p95", about: "Nineteen tokens in twenty come sooner after the one before.", unit: seconds, ratio: true, limits: rising(0.05, 0.2),
 			targets: one("p95", quantile(0.95, sum(rate(s.series(itlBuckets, someModel), window), "le"))),
 		},
 		{
-			title: "Failing", about: "Share of requests that fail, clients' own mistakes and those who went away left out.", unit: share, limits: rising(0.01, 0.05),
+			title: "Failing", about: "Share of requests that fail, clients' own mistakes and those who went away left out.", unit: share, ratio: true, limits: rising(0.01, 0.05),
 			targets: one("failing", div(orElse(failed, times(constant(0), all)), all)),
 		},
 		{
-			title: "KV efficiency", about: "Share of prompt tokens that engines found in their caches.", unit: share, limits: falling(0.2, 0.5),
+			title: "KV efficiency", about: "Share of prompt tokens that engines found in their caches.", unit: share, ratio: true, limits: falling(0.2, 0.5),
 			targets: one("cached", efficiency(s, window, models)),
 		},
 	}
@@ -106,15 +106,16 @@ func latency(s schema) []panel {
 	return []panel{
 		{
 			title: "Time to first token (TTFT)", about: "From the acceptance of a request to its first token, queue included.",
-			kind: lines, unit: seconds, targets: s.speeds(ttftBuckets), limits: rising(0.5, 2),
+			kind: lines, unit: seconds, targets: s.speeds(ttftBuckets, models), limits: rising(0.5, 2),
 		},
 		{
 			title: "Inter-token latency (ITL)", about: "Time between tokens. A chunk of several tokens counts as often, each with its share.",
-			kind: lines, unit: seconds, targets: s.speeds(itlBuckets), limits: rising(0.05, 0.2),
+			kind: lines, unit: seconds, targets: s.speeds(itlBuckets, models), limits: rising(0.05, 0.2),
 		},
 		{
-			title: "Request duration", about: "From arrival to the end of the answer; grows with the length of answers.",
-			kind: lines, unit: seconds, targets: s.speeds(durationBuckets),
+			title: "Request duration", about: "From arrival to the end of the answer; grows with the length of answers. Quantiles are of all models, as their buckets do not tell these apart; the mean is of each.",
+			kind: lines, unit: seconds, targets: append(s.speeds(durationBuckets, whole),
+				target{"{{model}} mean", s.mean(durations, window, []matcher{someModel, served}, "model")}),
 		},
 		{
 			title: "First token by model, p95", about: "Whether all models are slow, or one.",
@@ -122,7 +123,7 @@ func latency(s schema) []panel {
 			targets: one("{{model}}", quantile(0.95, sum(rate(s.series(ttftBuckets, someModel, served), window), "model", "le"))),
 		},
 		{
-			title: "Where the time goes, p95", about: "Stages of a request here: template and tokens, placement, and the way to the engine until it begins to answer. What is missing to the first token is the queue's, or the engine computing.",
+			title: "Where the time goes, p95", about: "Stages of a request here: template and tokens, placement, and the way to the engine until it begins to answer. What is missing to the first token is the queue's, or the engine computing. Stages are of all models; the queue is missing where there is none.",
 			kind: lines, unit: seconds, width: 12,
 			targets: []target{
 				{"{{stage}}", stage(0.95)},
@@ -133,13 +134,7 @@ func latency(s schema) []panel {
 }
 
 func traffic(s schema) []panel {
-	work := func(namespace, component, endpoint string) query {
-		return s.flow("dynamo_component_requests_total", []matcher{
-			is("dynamo_namespace", namespace), is("dynamo_component", component), is("dynamo_endpoint", endpoint)})
-	}
-	length := func(p float64, name string) query {
-		return quantile(p, sum(rate(s.series(name, someModel), window), "le"))
-	}
+	work := func(where ...matcher) query { return s.flow("dynamo_component_requests_total", where) }
 	return []panel{
 		{
 			title: "Requests", about: "Requests that ended, by model.",
@@ -157,25 +152,23 @@ func traffic(s schema) []panel {
 			},
 		},
 		{
-			title: "Lengths", about: "Tokens of prompts and of answers. Longer prompts take longer to their first token.",
+			title: "Lengths", about: "Tokens of prompts and of answers, on average. Longer prompts take longer to their first token.",
 			kind: lines, unit: tokens, targets: []target{
-				{"prompt p50", length(0.5, "dynamo_frontend_input_sequence_tokens_bucket")},
-				{"prompt p95", length(0.95, "dynamo_frontend_input_sequence_tokens_bucket")},
-				{"answer p50", length(0.5, "dynamo_frontend_output_sequence_tokens_bucket")},
-				{"answer p95", length(0.95, "dynamo_frontend_output_sequence_tokens_bucket")},
+				{"prompt", s.mean("dynamo_frontend_input_sequence_tokens", window, models)},
+				{"answer", s.mean("dynamo_frontend_output_sequence_tokens", window, models)},
 			},
 		},
 		{
-			title: "Request flow", about: "Requests at each step. Placements above what came in are retries; workers below placements, requests that wait.",
+			title: "Request flow", about: "Requests at each step. Placements above what came in are retries; workers below placements, requests that wait. Of all models.",
 			kind: lines, unit: perSecond, targets: []target{
 				{"ended", s.flow("dynamo_frontend_requests_total", nil)},
-				{"to be answered", work("dynamo", "backend", "generate")},
-				{"to be placed", work("dynamo", "router", "find_worker")},
-				{"sent to workers", work("workers", "backend", "generate")},
+				{"to be answered", work(whole...)},
+				{"to be placed", work(is("dynamo_component", "router"), is("dynamo_endpoint", "find_worker"))},
+				{"sent to workers", work(is("dynamo_namespace", "workers"), is("dynamo_component", "backend"), is("dynamo_endpoint", "generate"))},
 			},
 		},
 		{
-			title: "Retries and failures of engines", about: "Attempts that failed at an engine, by how; and requests that were sent to another one before the client saw anything.",
+			title: "Retries and failures of engines", about: "Attempts that failed at an engine, by how; and requests that were sent to another one before the client saw anything. 0 while all is well.",
 			kind: lines, unit: perSecond, targets: []target{
 				{"failures", orZero(s.flow("stator_engine_errors_total", models))},
 				{"failures: {{kind}}", s.flow("stator_engine_errors_total", models, "kind")},

@@ -11,7 +11,7 @@ func caches(s schema) []panel {
 		most(s.series("dynamo_frontend_model_kv_cache_block_size", someModel), "model"))
 	return []panel{
 		{
-			title: "KV efficiency and score", about: "Share of prompt tokens that engines found in their caches; and a score from 0 to 1 that weighs it with latencies (0.4 efficiency, 0.4 first token within 500 ms, 0.2 between tokens within 50 ms, over all models).",
+			title: "KV efficiency and score", about: "Share of prompt tokens that engines found in their caches; and a score from 0 to 1 that weighs it with latencies (0.4 efficiency, 0.4 first token within 500 ms, 0.2 between tokens within 50 ms, over all models and servers).",
 			kind: lines, unit: share, targets: []target{
 				{"{{model}}", efficiency(s, window, models, "model")},
 				{"score of all", s.series("stator:optimization_score")},
@@ -48,10 +48,10 @@ func workers(s schema) []panel {
 	each := func(name string) query { return most(s.series(name, someWorker), "worker_id") }
 	return []panel{
 		{
-			title: "Workers", about: "The latest of each. Trust is how far predictions of its cache are believed.",
+			title: "Workers", about: "The latest of each. Trust is how far predictions of its cache are believed; blocks, use and hit rate are missing of engines that do not say.",
 			kind: table, unit: count, width: 24, height: 7,
 			targets: []target{
-				{"", most(s.series("stator_engine_info", someWorker), "worker_id", "kind", "version")},
+				{"", most(s.series("stator_engine_info", someWorker), "worker_id", "url", "kind", "version")},
 				{"booked", sum(s.series("stator_worker_active_requests", someWorker), "worker_id")},
 				{"prompt tokens to do", sum(s.series("dynamo_frontend_worker_active_prefill_tokens", someWorker), "worker_id")},
 				{"cache in use", each("dynamo_component_kvstats_gpu_cache_usage_percent")},
@@ -71,7 +71,7 @@ func workers(s schema) []panel {
 			},
 		},
 		{
-			title: "Queues of workers", about: "Requests that wait at each worker, as it says itself. Waiting here while others are idle is bad placement; waiting everywhere, too few engines.",
+			title: "Queues of workers", about: "Requests that wait at each worker, as it says itself. Waiting here while others are idle is bad placement; waiting everywhere, too few engines. Empty where engines do not say.",
 			kind: lines, unit: count, limits: rising(10, 50),
 			targets: one("{{worker_id}}", sum(most(s.series("stator_engine_waiting_requests", someWorker), "worker_id", "dp_rank"), "worker_id")),
 		},
@@ -103,7 +103,7 @@ func placement(s schema) []panel {
 	router := func(name string) query { return s.flow("dynamo_component_router_"+name, models) }
 	return []panel{
 		{
-			title: "Waiting", about: "Requests in the queue here, in all and by class; and all that have no first token yet, wherever they wait.",
+			title: "Waiting", about: "Requests in the queue here, in all and by class; and all that have no first token yet, wherever they wait. The queue in all is of all models; there are no classes without a queue.",
 			kind: lines, unit: count, targets: []target{
 				{"in the queue", sum(s.series("dynamo_frontend_router_queue_pending_requests"))},
 				{"class {{policy_class}}", sum(s.series("stator_queue_requests", someModel), "policy_class")},
@@ -115,7 +115,7 @@ func placement(s schema) []panel {
 			kind: lines, unit: seconds, targets: []target{{"{{policy_class}} p50", wait(0.5)}, {"{{policy_class}} p95", wait(0.95)}},
 		},
 		{
-			title: "Turned away", about: "Requests refused: all workers busy, the queue full, or this process at a limit of its own.",
+			title: "Turned away", about: "Requests refused: all workers busy, the queue full, or this process at a limit of its own. 0 while all is well.",
 			kind: lines, unit: perSecond, targets: []target{
 				{"all", orZero(s.flow("stator_shed_total", models))},
 				{"{{reason}}", s.flow("stator_shed_total", models, "reason")},
@@ -130,18 +130,18 @@ func placement(s schema) []panel {
 			kind: lines, unit: share, top: 1, targets: one("given up", div(router("non_max_overlap_selections_total"), router("requests_total"))),
 		},
 		{
-			title: "Time to place, p99", about: "What placing a request takes here, step by step; the queue is not in it.",
+			title: "Time to place, p99", about: "What placing a request takes here, step by step; the queue is not in it. Of all models.",
 			kind: lines, unit: millis, targets: []target{
 				step("all", "total_ms"), step("look up", "indexer_find_matches_ms"), step("choose and book", "scheduling_ms"),
 			},
 		},
 		{
-			title: "Cache events", about: "Events that the index took in, by kind. None while requests run: engines do not tell, and predictions go by what was sent where.",
+			title: "Cache events", about: "Events that the index took in, by kind, of all models. None while requests run: engines do not tell, and predictions go by what was sent where.",
 			kind: lines, unit: "ops", width: 12,
 			targets: one("{{event_type}} {{status}}", sum(rate(s.series("dynamo_component_kv_cache_events_applied"), window), "event_type", "status")),
 		},
 		{
-			title: "Event feeds", about: "How long cache events wait here before they are applied, and how old they were when they came, by the engine's clock. The state of each link is in GET /v1/engines.",
+			title: "Event feeds", about: "How long cache events wait here before they are applied, and how old they were when they came, by the engine's clock. The state of each link is in GET /v1/engines. Empty where engines publish none.",
 			kind: lines, unit: seconds, width: 12, targets: []target{
 				{"{{worker_id}} waits", most(s.series("stator_feed_lag_seconds", someWorker), "worker_id")},
 				{"{{worker_id}} on the way", most(s.series("stator_event_lag_seconds", someWorker), "worker_id")},
@@ -155,25 +155,25 @@ func learning(s schema) []panel {
 	beta := sum(s.series("thompson_router_beta_beta", someWorker), "worker_id")
 	return []panel{
 		{
-			title: "Decisions", about: "Decisions of the policy that learns, by the worker chosen.",
+			title: "Decisions", about: "Decisions of the policy that learns, by the worker chosen. Empty without one.",
 			kind: lines, unit: perSecond, stacked: true, targets: one("{{worker_id}}", s.flow("thompson_router_decisions_total", theWorkers, "worker_id")),
 		},
 		{
-			title: "Set aside, and left without an answer", about: "Times that the policy was worse than its baseline and the cost took over; and decisions given up because nothing was heard of them.",
+			title: "Set aside, and left without an answer", about: "Times that the policy was worse than its baseline and the cost took over; and decisions given up because nothing was heard of them. Of all models; 0 without such a policy.",
 			kind: lines, unit: count, targets: []target{
 				{"fell back", sum(increase(s.series("thompson_router_safe_fallbacks_total"), window))},
 				{"no answer", sum(increase(s.series("thompson_router_timeout_penalties_total"), window))},
 			},
 		},
 		{
-			title: "Staying and moving", about: "Calls of a prefix that went to the worker it was on, and to another. The variant reference only.",
+			title: "Staying and moving", about: "Calls of a prefix that went to the worker it was on, and to another, of all models. 0 but with the variant reference.",
 			kind: lines, unit: perSecond, targets: []target{
 				{"stayed", s.flow("thompson_router_sticky_decisions_total", nil)},
 				{"moved", s.flow("thompson_router_switch_decisions_total", nil)},
 			},
 		},
 		{
-			title: "What workers are worth", about: "Mean of each worker's Beta distribution, from 0 to 1. The variant reference only.",
+			title: "What workers are worth", about: "Mean of each worker's Beta distribution, from 0 to 1. Empty but with the variant reference.",
 			kind: lines, unit: share, top: 1, targets: one("{{worker_id}}", div(alpha, plus(alpha, beta))),
 		},
 	}
@@ -190,37 +190,37 @@ func engines(s schema) []panel {
 	}
 	return []panel{
 		{
-			title: "Engines: running", about: "Requests that run on each engine that is scraped itself (job engines).",
+			title: "Engines: running", about: "Requests that run on each engine that is scraped itself (job engines). Empty where none is.",
 			kind: lines, unit: count, targets: []target{
 				{vllm, each("vllm:num_requests_running")}, {sglang, each("sglang:num_running_reqs")}, {llama, each("llamacpp:requests_processing")},
 			},
 		},
 		{
-			title: "Engines: waiting", about: "Requests that wait on each engine.",
+			title: "Engines: waiting", about: "Requests that wait on each engine. Empty where none is scraped.",
 			kind: lines, unit: count, limits: rising(10, 50), targets: []target{
 				{vllm, each("vllm:num_requests_waiting")}, {sglang, each("sglang:num_queue_reqs")}, {llama, each("llamacpp:requests_deferred")},
 			},
 		},
 		{
-			title: "Engines: tokens generated", about: "Tokens a second of each engine, whoever asked for them.",
+			title: "Engines: tokens generated", about: "Tokens a second of each engine, whoever asked for them. Empty where none is scraped.",
 			kind: lines, unit: tokenRate, targets: []target{
 				{vllm, flow("vllm:generation_tokens_total")}, {sglang, flow("sglang:generation_tokens_total")}, {llama, flow("llamacpp:tokens_predicted_total")},
 			},
 		},
 		{
-			title: "Engines: KV cache usage", about: "Share of each engine's cache that requests hold. llama.cpp does not say.",
+			title: "Engines: KV cache usage", about: "Share of each engine's cache that requests hold. llama.cpp does not say. Empty where none is scraped.",
 			kind: lines, unit: share, top: 1, limits: rising(0.7, 0.9), targets: []target{
 				{vllm, most(s.series("vllm:kv_cache_usage_perc"), "instance")}, {sglang, most(s.series("sglang:token_usage"), "instance")},
 			},
 		},
 		{
-			title: "Engines: cache hits", about: "Share of prompt tokens found in the cache, as engines count: recorded by the group of Dynamo's rules. 0 when idle.",
+			title: "Engines: cache hits", about: "Share of prompt tokens found in the cache, as engines count: recorded by the group of Dynamo's rules. 0 when idle, empty where none is scraped.",
 			kind: lines, unit: share, top: 1, targets: []target{
 				{vllm + " {{model_name}}", s.series("vllm:cache_hit_efficiency")}, {sglang + " {{model_name}}", s.series("sglang:cache_hit_efficiency")},
 			},
 		},
 		{
-			title: "Engines: first token, p95", about: "Time to the first token as engines see it: what is above it at clients is spent before.",
+			title: "Engines: first token, p95", about: "Time to the first token as engines see it: what is above it at clients is spent before. Empty where none is scraped.",
 			kind: lines, unit: seconds, targets: []target{
 				{vllm, ttft("vllm:time_to_first_token_seconds_bucket")}, {sglang, ttft("sglang:time_to_first_token_seconds_bucket")},
 			},
@@ -229,12 +229,12 @@ func engines(s schema) []panel {
 }
 
 func process(s schema) []panel {
-	job := like("job", servers)
-	each := func(name string) query { return sum(s.series(name, job), "instance") }
+	api := []matcher{like("job", servers), someServer}
+	each := func(name string) query { return sum(s.series(name, api...), "instance") }
 	return []panel{
 		{
 			title: "CPU", about: "Cores in use by each server.",
-			kind: lines, unit: count, targets: one("{{instance}}", sum(rate(s.series("process_cpu_seconds_total", job), window), "instance")),
+			kind: lines, unit: count, targets: one("{{instance}}", sum(rate(s.series("process_cpu_seconds_total", api...), window), "instance")),
 		},
 		{
 			title: "Memory", about: "Of each server in all, of Go's heap, and of request bodies under way.",
@@ -256,7 +256,7 @@ func process(s schema) []panel {
 			kind: table, unit: count, width: 24, height: 4, columns: []string{"", "dateTimeAsIso"},
 			targets: []target{
 				{"", most(s.series("stator_build_info"), "instance", "version", "goversion")},
-				{"since", times(constant(1000), most(s.series("process_start_time_seconds", job), "instance"))},
+				{"since", times(constant(1000), most(s.series("process_start_time_seconds", api...), "instance"))},
 			},
 		},
 	}

@@ -42,11 +42,14 @@ func like(label, value string) matcher  { return matcher{label, "=~", value} }
 var (
 	someModel  = like("model", "(?i)$model")
 	someWorker = like("worker_id", "$worker")
+	// Some of Stator's servers, see [schema.chosen].
+	someServer = like("instance", "$instance")
 )
 
 // series selects series by name and labels.
 func (s schema) series(name string, where ...matcher) query {
 	f, err := s.find(name)
+	where = append(where[:len(where):len(where)], f.always...)
 	q := query{text: name, labels: f.labels, need: f.need, raw: f.kind == metrics.CounterFamily, binds: bindsAtom, err: err}
 	if len(where) == 0 {
 		return q
@@ -76,7 +79,7 @@ func function(name string, q query, before, after string) query {
 }
 
 // over applies a function over a window to a selector.
-func over(name string, q query, window string, counters bool) query {
+func over(name, before string, q query, window string, counters bool) query {
 	if q.err == nil && q.raw != counters {
 		what := "a gauge"
 		if counters {
@@ -84,12 +87,15 @@ func over(name string, q query, window string, counters bool) query {
 		}
 		q.err = fmt.Errorf("%s of %s: expected %s", name, q.text, what)
 	}
-	return function(name, q, "", "["+window+"]")
+	return function(name, q, before, "["+window+"]")
 }
 
-func rate(q query, window string) query     { return over("rate", q, window, true) }
-func increase(q query, window string) query { return over("increase", q, window, true) }
-func highest(q query, window string) query  { return over("max_over_time", q, window, false) }
+func rate(q query, window string) query     { return over("rate", "", q, window, true) }
+func increase(q query, window string) query { return over("increase", "", q, window, true) }
+func highest(q query, window string) query  { return over("max_over_time", "", q, window, false) }
+func median(q query, window string) query {
+	return over("quantile_over_time", "0.5, ", q, window, false)
+}
 
 // aggregate combines the series that have the same values of some labels.
 func aggregate(op string, q query, by []string) query {
@@ -189,8 +195,28 @@ func orZero(q query) query {
 	return orElse(q, query{text: "vector(0)", binds: bindsAtom})
 }
 
-// servers are the jobs of Stator's API: ours, and the one that it has in Dynamo's stacks.
-const servers = "stator|dynamo-frontend"
+// that keeps the series of q that compare as said, such as "> 2".
+func (q query) that(when string) query {
+	if q.err == nil && q.raw {
+		q.err = fmt.Errorf("%s %s: a counter is to be made a rate first", q.text, when)
+	}
+	q.text, q.binds = q.within(bindsAdd)+" "+when, bindsCompare
+	return q
+}
+
+// mean is what the values of a histogram are on average.
+func (s schema) mean(histogram, window string, where []matcher, by ...string) query {
+	return div(
+		sum(rate(s.series(histogram+"_sum", where...), window), by...),
+		sum(rate(s.series(histogram+"_count", where...), window), by...))
+}
+
+// Jobs of Prometheus by which Stator is known: those of its API, ours and the one that it has
+// in Dynamo's stacks, and with these the ones of its other ports.
+const (
+	servers = "stator|dynamo-frontend"
+	allJobs = "stator|dynamo-(frontend|worker|router|processor)"
+)
 
 // orServer is q, and 0 for each server that is up and has no such series, so that an alert
 // can be told from one whose series are missing.
@@ -198,9 +224,7 @@ func (s schema) orServer(q query) query {
 	if q.err == nil && !slices.Contains(q.labels, "instance") {
 		q.err = fmt.Errorf("%s: expected the label instance", q.text)
 	}
-	up := s.series("up", like("job", servers))
-	up.text, up.binds = up.text+" == 1", bindsCompare
-	zero := times(constant(0), sum(up, "instance"))
+	zero := times(constant(0), sum(s.series("up", like("job", servers)).that("== 1"), "instance"))
 	return query{
 		text: q.within(bindsCompare) + " or on (instance) " + zero.within(bindsCompare), labels: q.labels, binds: bindsOr,
 		err: errors.Join(q.err, zero.err),

@@ -10,12 +10,12 @@ import (
 // known is a schema of a few families.
 func known() schema {
 	return schema{
-		"requests_total": {metrics.CounterFamily, []string{"model", "status", "instance"}, NeedStator},
-		"shed_total":     {metrics.CounterFamily, []string{"model", "instance"}, NeedIncident},
-		"ttft_seconds":   {metrics.HistogramFamily, []string{"model", "instance"}, NeedQueue},
-		"workers":        {metrics.GaugeFamily, []string{"model", "instance"}, NeedStator},
-		"blocks":         {metrics.GaugeFamily, []string{"model", "worker", "instance"}, NeedStator},
-		"up":             {metrics.GaugeFamily, []string{"job", "instance"}, NeedStator},
+		"requests_total": {kind: metrics.CounterFamily, labels: []string{"model", "status", "instance"}, need: NeedStator},
+		"shed_total":     {kind: metrics.CounterFamily, labels: []string{"model", "instance"}, need: NeedIncident},
+		"ttft_seconds":   {kind: metrics.HistogramFamily, labels: []string{"model", "instance"}, need: NeedQueue},
+		"workers":        {kind: metrics.GaugeFamily, labels: []string{"model", "instance"}, need: NeedStator},
+		"blocks":         {kind: metrics.GaugeFamily, labels: []string{"model", "worker", "instance"}, need: NeedStator},
+		"up":             {kind: metrics.GaugeFamily, labels: []string{"job", "instance"}, need: NeedStator},
 	}
 }
 
@@ -36,6 +36,11 @@ func TestQueries(t *testing.T) {
 		{"mean", div(sum(rate(s.series("ttft_seconds_sum"), "5m")), sum(rate(s.series("ttft_seconds_count"), "5m"))), `sum(rate(ttft_seconds_sum[5m])) / sum(rate(ttft_seconds_count[5m]))`, NeedQueue},
 		{"needs the most of its parts", div(sum(rate(s.series("shed_total"), "1m")), sum(requests)), `sum(rate(shed_total[1m])) / sum(rate(requests_total[1m]))`, NeedIncident},
 		{"or zero needs nothing", orZero(sum(rate(s.series("shed_total"), "1m"))), `sum(rate(shed_total[1m])) or vector(0)`, NeedStator},
+		{"compared", plus(s.series("workers"), constant(1)).that("> 2"), `workers + 1 > 2`, NeedStator},
+		{"either", orElse(s.series("workers").that("> 2"), s.series("workers").that("== 0")), `workers > 2 or workers == 0`, NeedStator},
+		{"or is compared", orZero(sum(s.series("workers"))).that("== 0"), `(sum(workers) or vector(0)) == 0`, NeedStator},
+		{"median", median(s.series("workers"), "1h"), `quantile_over_time(0.5, workers[1h])`, NeedStator},
+		{"mean of some", s.mean("ttft_seconds", "5m", []matcher{is("model", "m")}, "model"), `sum by (model) (rate(ttft_seconds_sum{model="m"}[5m])) / sum by (model) (rate(ttft_seconds_count{model="m"}[5m]))`, NeedQueue},
 		{"or server", s.orServer(s.series("workers")), `workers or on (instance) 0 * sum by (instance) (up{job=~"stator|dynamo-frontend"} == 1)`, NeedStator},
 		{"or in a fraction", div(orElse(sum(requests), times(constant(0), sum(requests))), sum(requests)), `(sum(rate(requests_total[1m])) or 0 * sum(rate(requests_total[1m]))) / sum(rate(requests_total[1m]))`, NeedStator},
 		{"left is first", minus(minus(s.series("workers"), s.series("workers")), s.series("workers")), `workers - workers - workers`, NeedStator},
@@ -78,6 +83,8 @@ func TestFaultyQueries(t *testing.T) {
 		{"highest of a counter", highest(s.series("requests_total"), "1m"), "expected a gauge"},
 		{"sum of a counter", sum(s.series("requests_total")), "a rate first"},
 		{"product with a counter", times(constant(2), s.series("requests_total")), "a rate first"},
+		{"a counter compared", s.series("requests_total").that("> 2"), "a rate first"},
+		{"median of a counter", median(s.series("requests_total"), "1m"), "expected a gauge"},
 		{"quantile without le", quantile(0.5, sum(requests, "model")), "expected the label le"},
 		{"fraction of other labels", div(sum(requests, "model"), sum(requests)), "labels differ"},
 		{"join of other labels", timesOn("model", s.series("blocks"), most(s.series("workers"), "instance")), "labels are"},
@@ -103,7 +110,11 @@ func TestFaultsReachTheCaller(t *testing.T) {
 		{"rule", func(c *content) { c.ours[0].query = c.schema.series("gone") }, "rule stator:requests:rate: series gone"},
 		{"alert", func(c *content) { c.alerts[0].signal = c.schema.series("gone") }, "alert StatorDown: series gone"},
 		{"panel", func(c *content) { c.rows[0].panels[0].targets[0].query = c.schema.series("gone") }, "dashboard: Alerts: firing: series gone"},
-		{"counter as it is", func(c *content) { c.alerts[0].signal = c.schema.series("stator_auth_failures_total") }, "alert StatorDown: stator_auth_failures_total: a counter"},
+		{"counter as it is", func(c *content) { c.alerts[0].signal = c.schema.series("stator_auth_failures_total") }, "alert StatorDown: stator_auth_failures_total == 0: a counter"},
+		{"condition", func(c *content) { c.alerts[0].provided = []condition{{"and on ()", c.schema.series("gone")}} }, "alert StatorDown: series gone"},
+		{"condition with other labels", func(c *content) {
+			c.alerts[0].provided = []condition{{"and", most(c.schema.series("up"), "job").that("== 1")}}
+		}, "alert StatorDown: and max by (job) (up) == 1: labels differ"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o, err := Options{}.complete()

@@ -18,9 +18,16 @@ type rule struct {
 // Names of what the latency of requests is seen by.
 const (
 	ttftBuckets     = "dynamo_frontend_time_to_first_token_seconds_bucket"
+	ttftCount       = "dynamo_frontend_time_to_first_token_seconds_count"
 	itlBuckets      = "dynamo_frontend_inter_token_latency_seconds_bucket"
-	durationBuckets = "dynamo_frontend_request_duration_seconds_bucket"
+	durationBuckets = "dynamo_component_request_duration_seconds_bucket"
+	durations       = "dynamo_frontend_request_duration_seconds"
 )
+
+// whole are the matchers of a component's work that is a request as a whole, and not the part
+// of a worker. It tells durations below 2 s apart, as the frontend's buckets do not, but not
+// models.
+var whole = []matcher{is("dynamo_component", "backend"), is("dynamo_endpoint", "generate"), is("worker_id", "")}
 
 // served leaves out requests for models that are not served.
 var served = isNot("model", metrics.UnknownModel)
@@ -39,14 +46,23 @@ func ours(s schema, window string) []rule {
 	record("stator:request_errors:ratio", errorRatio(s, window))
 	record("stator_model:request_errors:ratio", errorRatio(s, window, "model"))
 
-	for _, h := range []struct{ name, buckets string }{
-		{"ttft_seconds", ttftBuckets}, {"itl_seconds", itlBuckets}, {"request_duration_seconds", durationBuckets},
+	for _, h := range []struct {
+		name, buckets string
+		where         []matcher
+		models        bool // it tells them apart
+	}{
+		{"ttft_seconds", ttftBuckets, nil, true},
+		{"itl_seconds", itlBuckets, nil, true},
+		{"request_duration_seconds", durationBuckets, whole, false},
 	} {
 		for _, p := range []float64{0.5, 0.95, 0.99} {
-			record(fmt.Sprintf("stator:%s:p%g", h.name, 100*p), quantile(p, sum(counted(h.buckets), "le")))
-			record(fmt.Sprintf("stator_model:%s:p%g", h.name, 100*p), quantile(p, sum(counted(h.buckets, served), "model", "le")))
+			record(fmt.Sprintf("stator:%s:p%g", h.name, 100*p), quantile(p, sum(counted(h.buckets, h.where...), "le")))
+			if h.models {
+				record(fmt.Sprintf("stator_model:%s:p%g", h.name, 100*p), quantile(p, sum(counted(h.buckets, served), "model", "le")))
+			}
 		}
 	}
+	record("stator_model:request_duration_seconds:mean", s.mean(durations, window, []matcher{served}, "model"))
 
 	record("stator:prompt_tokens:rate", sum(counted("dynamo_frontend_input_sequence_tokens_sum")))
 	record("stator_model:prompt_tokens:rate", sum(counted("dynamo_frontend_input_sequence_tokens_sum", served), "model"))

@@ -2,6 +2,7 @@ package monitor
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -13,6 +14,8 @@ type family struct {
 	kind   metrics.FamilyType
 	labels []string // those of the target included
 	need   Need
+	server bool      // its instance is a server of Stator's
+	always []matcher // that every selector has
 }
 
 // Labels that Prometheus adds to whatever it scrapes.
@@ -72,8 +75,8 @@ var (
 var needs = map[string]Need{
 	"thompson_router_decisions_total":  NeedLearning,
 	"thompson_router_kv_overlap":       NeedLearning,
-	"thompson_router_reward":           NeedReference,
-	"thompson_router_feedback_latency": NeedReference,
+	"thompson_router_reward":           NeedLearning,
+	"thompson_router_feedback_latency": NeedLearning,
 	"thompson_router_beta_":            NeedReference,
 
 	"stator_engine_":         NeedReports,
@@ -110,22 +113,35 @@ type schema map[string]family
 func newSchema() schema {
 	s := make(schema)
 	for _, f := range metrics.Catalogue() {
-		s[f.Name] = family{f.Type, slices.Concat(f.Labels, targetLabels), needOf(f.Name)}
+		s[f.Name] = family{kind: f.Type, labels: slices.Concat(f.Labels, targetLabels), need: needOf(f.Name), server: true}
 	}
 	for need, all := range map[Need][]foreign{
 		NeedStator: slices.Concat(processFamilies, prometheusFamilies),
 		NeedVLLM:   vllmFamilies, NeedSGLang: sglangFamilies, NeedLlamaCpp: llamaFamilies,
 	} {
 		for _, f := range all {
-			s[f.name] = family{f.kind, slices.Concat(strings.Fields(f.labels), targetLabels), need}
+			s[f.name] = family{kind: f.kind, labels: slices.Concat(strings.Fields(f.labels), targetLabels), need: need}
 		}
 	}
 	return s
 }
 
+// chosen is the schema for a dashboard: of what servers expose, only the series of those that
+// are chosen there.
+func (s schema) chosen() schema {
+	out := maps.Clone(s)
+	for name, f := range out {
+		if f.server {
+			f.always = []matcher{someServer}
+			out[name] = f
+		}
+	}
+	return out
+}
+
 // record adds a family that a rule records.
 func (s schema) record(name string, q query) {
-	s[name] = family{metrics.GaugeFamily, slices.Clone(q.labels), q.need}
+	s[name] = family{kind: metrics.GaugeFamily, labels: slices.Clone(q.labels), need: q.need}
 }
 
 // find returns a family as the name of one of its series has it: those of a histogram end

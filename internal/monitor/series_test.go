@@ -111,6 +111,7 @@ func TestNeedsAreOfFamilies(t *testing.T) {
 	for name, want := range map[string]Need{
 		"stator_engine_info": NeedStator, "stator_engine_running_requests": NeedReports, "stator_queue_requests": NeedQueue,
 		"stator_queue_left_total": NeedIncident, "stator_feed_lag_seconds": NeedEvents, "thompson_router_decisions_total": NeedLearning,
+		"thompson_router_reward": NeedLearning, "thompson_router_feedback_latency_seconds": NeedLearning,
 		"thompson_router_beta_alpha": NeedReference, "thompson_router_pending_decisions": NeedStator, "dynamo_frontend_requests_total": NeedStator,
 	} {
 		if got := needOf(name); got != want {

@@ -63,7 +63,7 @@ func TestMonitor(t *testing.T) {
 	t.Run("alerts when something breaks", func(t *testing.T) {
 		sglang.kill()
 		reference.kill()
-		p.alarmed(t, "StatorEngineLost", safe.addr)
+		p.alarmed(t, "StatorEngineDown", safe.addr)
 		p.alarmed(t, "StatorDown", reference.addr)
 	})
 }
@@ -242,7 +242,8 @@ func (p *prometheus) alarmed(t *testing.T, name, instance string) {
 			if a.name() != name || a.Labels["instance"] != instance {
 				continue
 			}
-			if a.Labels["severity"] == "" || a.Annotations["summary"] == "" || strings.Contains(a.Annotations["summary"], "{{") {
+			if a.Labels["severity"] == "" || a.Annotations["summary"] == "" || strings.Contains(a.Annotations["summary"], "{{") ||
+				a.Labels["worker_id"] != "" && !strings.Contains(a.Annotations["summary"], "(http://") {
 				t.Errorf("%s: %+v", name, a)
 			}
 			return ""

@@ -27,27 +27,32 @@ func (r *Router) admit(w *worker, info *engine.Info, restarted bool) {
 	old := w.info.Swap(info)
 	stays := make(map[*slot]bool)
 	var in []*pool
-	ranks, moved := 0, false
+	ranks, moved, refused := 0, false, false
 	for _, em := range info.Models {
 		if em.Parent != "" && em.Parent != em.ID && serves(info, em.Parent) {
 			continue // it goes with its model
 		}
 		w.complete(&em)
+		p := r.poolLocked(&em, w.eagle.Load())
+		if p == nil {
+			refused = true
+			continue
+		}
+		in = append(in, p)
 		var adapters []engine.Model
 		for _, a := range info.Models {
 			if a.Parent == em.ID && a.ID != em.ID {
+				if !r.modelLocked(a.ID, p) {
+					refused = true
+					continue
+				}
 				a.BlockSize, a.TotalBlocks, a.MaxBatchedTokens, a.Ranks = em.BlockSize, em.TotalBlocks, em.MaxBatchedTokens, em.Ranks
 				a.Tokenizer = cmp.Or(a.Tokenizer, em.Tokenizer)
 				a.ContextLength = cmp.Or(a.ContextLength, em.ContextLength)
 				adapters = append(adapters, a)
 			}
 		}
-		p := r.poolLocked(&em, w.eagle.Load())
-		in = append(in, p)
 		ranks = max(ranks, em.Ranks)
-		for _, a := range adapters {
-			r.modelLocked(a.ID, p)
-		}
 		for rank := range em.Ranks {
 			gauges := r.cfg.Metrics.Worker(uint64(w.ID), uint32(rank))
 			s := p.admit(w, uint32(rank), &em, adapters, gauges, restarted)
@@ -85,6 +90,9 @@ func (r *Router) admit(w *worker, info *engine.Info, restarted bool) {
 		p.wake(now)
 	}
 	r.announce(w, old, info, restarted)
+	if !w.refused.Swap(refused) && refused {
+		r.cfg.Log.Warn("there are as many models as may be: some of a worker's get no requests", "worker", w.ID, "url", w.Name, "models", r.cfg.MaxModels)
+	}
 }
 
 // announce logs what a worker is, and of what is wrong with it what was not said before.
@@ -108,7 +116,7 @@ func (r *Router) retainLocked(w *worker, stays map[*slot]bool) (empty []*pool) {
 		p.retain(w, stays)
 	}
 	for _, m := range r.models {
-		r.summarizeLocked(m)
+		r.summarizeLocked(m, w)
 	}
 	for key, p := range r.pools {
 		if p.empty() {
@@ -116,6 +124,7 @@ func (r *Router) retainLocked(w *worker, stays map[*slot]bool) (empty []*pool) {
 			delete(r.pools, key)
 			if p.bandit != nil {
 				r.learned.put(p)
+				r.keepLessonsLocked(key)
 			}
 		}
 	}
@@ -151,8 +160,11 @@ func (w *worker) complete(em *engine.Model) {
 }
 
 // poolLocked returns the pool for a model as an engine serves it, a new one if
-// there is none.
+// there is none, and nil if there is no room for the model.
 func (r *Router) poolLocked(em *engine.Model, eagle bool) *pool {
+	if !r.roomLocked(em.ID) {
+		return nil
+	}
 	key := poolKey{model: em.ID, blockSize: em.BlockSize, tokenizer: em.Tokenizer, eagle: eagle}
 	p := r.pools[key]
 	if p == nil {
@@ -163,12 +175,16 @@ func (r *Router) poolLocked(em *engine.Model, eagle bool) *pool {
 	return p
 }
 
-// modelLocked has a pool serve a model or adapter.
-func (r *Router) modelLocked(name string, p *pool) {
+// modelLocked has a pool serve a model or adapter, and reports whether there was room
+// for it.
+func (r *Router) modelLocked(name string, p *pool) bool {
+	if !r.roomLocked(name) {
+		return false
+	}
 	m := r.models[name]
 	if m == nil {
 		th := r.cfg.Thresholds
-		m = &Model{ID: name, Created: r.cfg.Now(), Metrics: r.cfg.Metrics.Model(name), thresholds: new(atomic.Pointer[Thresholds])}
+		m = &Model{ID: name, Created: r.cfg.Now(), Metrics: r.cfg.Metrics.Model(name), thresholds: new(atomic.Pointer[Thresholds]), booked: new(atomic.Int64)}
 		m.thresholds.Store(&th)
 	}
 	grown := *m
@@ -179,11 +195,12 @@ func (r *Router) modelLocked(name string, p *pool) {
 		})
 	}
 	r.models[name] = &grown
+	return true
 }
 
-// summarizeLocked publishes what a model's workers have in common. The view that
-// readers hold is replaced, never changed, so that they need no lock.
-func (r *Router) summarizeLocked(old *Model) {
+// summarizeLocked publishes what a model's workers have in common, after a change of w.
+// The view that readers hold is replaced, never changed, so that they need no lock.
+func (r *Router) summarizeLocked(old *Model, w *worker) {
 	m := *old
 	m.ContextLength, m.Tokenizer, m.BlockSize, m.Adapter, m.Parent = 0, "", 0, false, ""
 	m.EngineTokens = true
@@ -213,6 +230,12 @@ func (r *Router) summarizeLocked(old *Model) {
 		if n > 0 {
 			m.pools = append(m.pools, p)
 		}
+	}
+	switch {
+	case len(m.pools) > 0:
+		m.last = 0
+	case m.last == 0:
+		m.left, m.last = r.cfg.Now(), w.ID
 	}
 	m.EngineTokens = m.EngineTokens && len(m.pools) > 0
 	info.ContextLength = m.ContextLength

@@ -300,6 +300,7 @@ func (c *choice) book() {
 			w.PrefillTokens = c.cost.PrefillTokens(&c.dec, cand)
 		}
 	}
+	q.Model.booked.Add(1)
 	p.ledger.Book(&pl.booking, s.seat, w)
 	if w.PrefillTokens > 0 {
 		pl.ahead = p.ledger.Totals(s.seat, false).PrefillTokens

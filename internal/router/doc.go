@@ -10,6 +10,9 @@
 // in its cache (truth.go). Bookings for requests that somebody else runs have leases
 // (service.go).
 //
+// A model stays known while a worker has it, reachable or not, and for a while after
+// (forget.go).
+//
 // Three facts about a worker are kept apart, because they come from different
 // sources and end at different times:
 //

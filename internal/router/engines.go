@@ -55,6 +55,7 @@ const (
 	WarnTokens = "tokens_differ"
 	WarnSilent = "events_silent"
 	WarnFails  = "keeps_failing"
+	WarnModels = "models_refused"
 )
 
 // Engines returns all workers, in the order in which they were added.
@@ -96,6 +97,9 @@ func (w *worker) status(now time.Time) EngineStatus {
 	warn := func(code, text string) { st.Warnings = append(st.Warnings, engine.Warning{Code: code, Text: text}) }
 	if st.Tripped {
 		warn(WarnFails, "its requests keep failing although it says that it is well")
+	}
+	if w.refused.Load() {
+		warn(WarnModels, "as many models are known as may be: some of its models get no requests")
 	}
 	if w.differing.Load() >= differing {
 		warn(WarnTokens, "it counts other prompt tokens than the tokenizer configured for its model: nothing is found in its cache; check the tokenizer, its dialect and its chat template")

@@ -10,7 +10,7 @@ import (
 
 // Errors of Place, to be told apart with errors.Is.
 var (
-	// ErrUnknownModel: no worker ever served that model.
+	// ErrUnknownModel: no worker ever served that model, or none has for long.
 	ErrUnknownModel = errors.New("unknown model")
 	// ErrNoWorkers: the model is known, but none of its workers can be reached
 	// at the moment.

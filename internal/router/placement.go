@@ -210,6 +210,7 @@ func (p *Placement) Done(o Outcome) {
 		p.prefill.booking = nil
 	}
 	p.pool.ledger.Free(&p.booking)
+	p.model.booked.Add(-1)
 	b := p.pool.bandit
 	var l lesson
 	if b != nil {

@@ -351,8 +351,8 @@ func (p *pool) empty() bool {
 	return len(p.slots) == 0
 }
 
-// retain takes out the worker's slots that do not stay. Models stay known, so
-// that a request for one without workers gets a 503 and not a 404. The caller wakes
+// retain takes out the worker's slots that do not stay. Models stay known for a while,
+// so that a request for one without workers gets a 503 and not a 404. The caller wakes
 // the pool.
 func (p *pool) retain(w *worker, stays map[*slot]bool) {
 	p.mu.Lock()

@@ -55,6 +55,14 @@ type Config struct {
 	// Lease is how long a booking of Reserve lives without a sign of life; 0 means
 	// 5 min.
 	Lease time.Duration
+	// ForgetModels is after how long a model leaves that no worker has any more, be it
+	// because its workers were removed or because they list others; 0 means 1 h. Until
+	// then it is known to have no worker. One whose workers cannot be reached stays. In
+	// virtual time all do.
+	ForgetModels time.Duration
+	// MaxModels is how many models and adapters are known at most; 0 means 10,000.
+	// Others get no requests.
+	MaxModels int
 	// Seed makes random choices repeatable; 0 means a random seed.
 	Seed uint64
 	// Now is the clock; nil means time.Now. Virtual says that it is not the time of
@@ -102,6 +110,8 @@ func New(cfg Config) *Router {
 	cfg.Inhibit = cmp.Or(cfg.Inhibit, 5*time.Second)
 	cfg.ProbeInterval = cmp.Or(cfg.ProbeInterval, 5*time.Second)
 	cfg.LoadInterval = cmp.Or(cfg.LoadInterval, time.Second)
+	cfg.ForgetModels = cmp.Or(cfg.ForgetModels, time.Hour)
+	cfg.MaxModels = cmp.Or(cfg.MaxModels, 10_000)
 	if cfg.Seed == 0 {
 		cfg.Seed = rand.Uint64()
 	}
@@ -289,6 +299,11 @@ type Model struct {
 
 	pools      []*pool // those of the model that it is an adapter of
 	thresholds *atomic.Pointer[Thresholds]
+	booked     *atomic.Int64 // requests
+
+	left    time.Time   // when no worker had it any more
+	last    kv.WorkerID // the one that had it until then; 0 while there is one that has it
+	lessons []string    // names of its former pools for which what was learned is kept
 }
 
 // Lookup returns the model with that name, or [ErrUnknownModel]. An adapter has two

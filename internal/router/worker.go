@@ -58,6 +58,7 @@ type worker struct {
 	adapted    atomic.Pointer[engine.Engine]
 	info       atomic.Pointer[engine.Info]
 	identified time.Time    // when it was last asked what it is; for who watches it
+	refused    atomic.Bool  // there was no room for all of its models
 	hoarse     bool         // it did not compute a token when it was asked to; the same
 	learned    atomic.Int64 // tokens in a block, as its events tell; 0 = not yet
 	eagle      atomic.Bool  // its blocks depend on the token after them, as its events tell
@@ -120,6 +121,9 @@ func (r *Router) Add(spec Spec) error {
 	}
 	w := &worker{Spec: spec, index: r.added, loadInterval: r.cfg.LoadInterval, wake: make(chan struct{}, 1), checked: make(chan struct{}), ended: make(chan struct{})}
 	w.ctx, w.cancel = context.WithCancel(r.ctx)
+	if r.added == 0 && !r.cfg.Virtual {
+		r.wg.Go(r.forgetModels)
+	}
 	r.added++
 	r.workers[spec.ID] = w
 	r.order = append(r.order, w)

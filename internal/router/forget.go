@@ -1,0 +1,100 @@
+package router
+
+import (
+	"slices"
+	"time"
+)
+
+// dueLocked reports whether a model is to be forgotten: no worker has had it for as long
+// as models are remembered, and no request of it is under way. One whose last worker was
+// taken out and put in again, and has not said yet what it serves, stays.
+func (r *Router) dueLocked(m *Model, now time.Time) bool {
+	if m.last == 0 || now.Sub(m.left) < r.cfg.ForgetModels || m.booked.Load() > 0 {
+		return false
+	}
+	w := r.workers[m.last]
+	return w == nil || w.info.Load() != nil
+}
+
+// forgetModels forgets models that nobody serves any more, until the router is closed.
+func (r *Router) forgetModels() {
+	t := time.NewTicker(max(r.cfg.ForgetModels/60, time.Millisecond))
+	defer t.Stop()
+	for {
+		select {
+		case <-r.ctx.Done():
+			return
+		case <-t.C:
+		}
+		now, forgotten := r.cfg.Now(), false
+		for _, name := range r.due(now) {
+			forgotten = r.forgetModel(name, now) || forgotten
+		}
+		if forgotten {
+			r.readmit()
+		}
+	}
+}
+
+// due returns the names of the models that are to be forgotten.
+func (r *Router) due(now time.Time) (names []string) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for name, m := range r.models {
+		if r.dueLocked(m, now) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// forgetModel forgets a model with all that is kept of it, unless it is wanted by now. If
+// it comes back it begins anew.
+func (r *Router) forgetModel(name string, now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m := r.models[name]
+	if m == nil || !r.dueLocked(m, now) {
+		return false
+	}
+	delete(r.models, name)
+	r.cfg.Metrics.DropModel(name)
+	for _, pool := range m.lessons {
+		r.learned.drop(pool)
+	}
+	r.cfg.Log.Info("model is forgotten", "model", name, "without_workers", now.Sub(m.left).Round(time.Second))
+	return true
+}
+
+// readmit has workers admitted anew of whose models there was no room for all.
+func (r *Router) readmit() {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for _, w := range r.order {
+		if w.refused.Load() {
+			w.renew.Store(true)
+			w.awaken()
+		}
+	}
+}
+
+// roomLocked reports whether a model is known or may become so.
+func (r *Router) roomLocked(name string) bool {
+	return r.models[name] != nil || len(r.models) < r.cfg.MaxModels
+}
+
+// keepLessonsLocked notes that what was learned in a former pool of a model is kept.
+func (r *Router) keepLessonsLocked(key poolKey) {
+	m := *r.models[key.model]
+	if pool := key.String(); !slices.Contains(m.lessons, pool) {
+		m.lessons = append(slices.Clip(m.lessons), pool)
+	}
+	r.models[key.model] = &m
+}
+
+// drop forgets what was learned in a pool, by whomever.
+func (s *banditStates) drop(pool string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.saved, pool)
+}
