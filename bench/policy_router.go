@@ -22,9 +22,9 @@ const (
 	// placeLimit is of the time of a placement by cost: a policy may take three times what
 	// all else takes.
 	placeLimit = 4.0
-	// lockFew and lockMany are how long a placement may hold the lock with up to 8 ranks, and
-	// with more: as long as leaves room for policyPerSecond, one after the other.
-	lockFew, lockMany = 5 * time.Microsecond, time.Second / policyPerSecond
+	// lockLimit is of the time for which a placement by cost holds the lock, most of which
+	// is the choice itself.
+	lockLimit = 8.0
 )
 
 // measurePlacements compares placements by policies with those by cost, on fleets that are
@@ -117,14 +117,8 @@ func (r *report) locks(ctx context.Context, rounds int, what string, fleets []*p
 	for i := range ratios {
 		ratios[i] = half[longest][i] / half[0][i]
 	}
-	limit := lockFew
-	if fleets[0].ranks > 8 {
-		limit = lockMany
-	}
-	r.atMost(fmt.Sprintf("lock held by a placement by a policy, %s, p50", what), worst{median(half[longest]), fleets[longest].name}, limit)
-	w := &r.rows[len(r.rows)-1]
-	w.baseline, w.ratio = seconds(half[0]), fmt.Sprintf("%.2f", median(ratios))
-	w.spread = fmt.Sprintf("%.2f–%.2f", slices.Min(ratios), slices.Max(ratios))
+	r.ratio(fmt.Sprintf("lock held by a placement by a policy, %s, p50, to one by cost", what),
+		seconds(half[0]), fmt.Sprintf("%s (%s)", seconds(half[longest]), fleets[longest].name), ratios, lockLimit)
 	r.note("policy: a placement of %s holds the lock for: %s", what, strings.Join(all, ", "))
 	return nil
 }

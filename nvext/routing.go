@@ -172,8 +172,9 @@ type PolicyDecision struct {
 	Variant string `json:"variant"`
 	// Why says what decided: "sampled" if the policy did, otherwise why the cost's choice
 	// was taken, as "only" where the policy admits no other, "budget" where it has lost as
-	// much as it may, "stopped" where it did worse than the cost, and "shadow" where it
-	// only looks on. There may be more words.
+	// much as it may, "stopped" where it did worse than the cost, "busy" where too much
+	// waits, "baseline" where the cost is no number, and "shadow" where it only looks on.
+	// There may be more words.
 	Why string `json:"why"`
 	// P is the probability with which the chosen candidate was chosen; 1 where chance had
 	// no part.

@@ -166,7 +166,7 @@ func learning(s schema) []panel {
 			},
 		},
 		{
-			title: "Staying and moving", about: "Calls of a prefix that went to the worker it was on, and to another, of all models. 0 but with the variant reference.",
+			title: "Staying and moving", about: "Calls of a prefix that went to the worker it was on, and to another, of all models. 0 without prefix ids, or without a policy that learns.",
 			kind: lines, unit: perSecond, targets: []target{
 				{"stayed", s.flow("thompson_router_sticky_decisions_total", nil)},
 				{"moved", s.flow("thompson_router_switch_decisions_total", nil)},

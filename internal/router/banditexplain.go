@@ -21,9 +21,6 @@ func (v verdicts) copy(from verdicts) verdicts {
 	return from
 }
 
-// features are the names of what the safe policy knows of a candidate, in its order.
-var features = []string{"one", "overlap", "prefill", "kv", "inflight"}
-
 // decision says why the policy decided as it did about the candidates; nil where there was
 // none.
 func (v *verdicts) decision(cands []sched.Candidate) *nvext.PolicyDecision {
@@ -33,7 +30,7 @@ func (v *verdicts) decision(cands []sched.Candidate) *nvext.PolicyDecision {
 	out := &nvext.PolicyDecision{Variant: v.variant, Why: v.why.String(), P: nvext.Float(v.p)}
 	if len(v.safe) > 0 {
 		out.Budget, out.Limit = new(nvext.Float(v.budget)), new(nvext.Float(v.limit))
-		out.Features = features
+		out.Features = thompson.SafeFeatures()
 		if v.why != thompson.WhySampled {
 			w := &cands[v.would]
 			out.Would = &nvext.Rank{WorkerID: uint64(w.Worker), DPRank: w.Rank}
@@ -54,7 +51,11 @@ func (v *verdicts) explain(c *nvext.Candidate, i int) {
 			c.PolicyX[i] = nvext.Float(x)
 		}
 		if s.Admissible {
-			c.PolicyTerms = terms("prior", s.Prior, "residual", s.Residual, "offset", s.Offset)
+			c.PolicyTerms = []nvext.Term{
+				{Name: "prior", Value: nvext.Float(s.Prior)},
+				{Name: "residual", Value: nvext.Float(s.Residual)},
+				{Name: "offset", Value: nvext.Float(s.Offset)},
+			}
 		}
 	case i < len(v.reference):
 		r := &v.reference[i]
@@ -66,16 +67,12 @@ func (v *verdicts) explain(c *nvext.Candidate, i int) {
 
 // referenceTerms are the parts of a score, each with the factor for load in it.
 func referenceTerms(r *thompson.Choice) []nvext.Term {
-	return slices.DeleteFunc(
-		terms("mean", r.Load*r.Mean, "noise", r.Load*r.Noise, "beta", r.Load*r.Beta, "affinity", r.Load*r.Affinity, "switch", -r.Load*r.Switch),
-		func(t nvext.Term) bool { return t.Value == 0 })
-}
-
-// terms makes terms of names and values.
-func terms(pairs ...any) []nvext.Term {
-	out := make([]nvext.Term, 0, len(pairs)/2)
-	for i := 0; i < len(pairs); i += 2 {
-		out = append(out, nvext.Term{Name: pairs[i].(string), Value: nvext.Float(pairs[i+1].(float64))})
+	terms := []nvext.Term{
+		{Name: "mean", Value: nvext.Float(r.Load * r.Mean)},
+		{Name: "noise", Value: nvext.Float(r.Load * r.Noise)},
+		{Name: "beta", Value: nvext.Float(r.Load * r.Beta)},
+		{Name: "affinity", Value: nvext.Float(r.Load * r.Affinity)},
+		{Name: "switch", Value: nvext.Float(-r.Load * r.Switch)},
 	}
-	return out
+	return slices.DeleteFunc(terms, func(t nvext.Term) bool { return t.Value == 0 })
 }

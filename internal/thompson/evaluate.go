@@ -56,8 +56,6 @@ type Evaluation struct {
 	EffectiveSamples float64
 	// MeanWeight is about 1 where the probabilities are right.
 	MeanWeight float64
-	// Clipped is how many rows had a weight that was bounded.
-	Clipped int
 }
 
 // EvaluateConfig configures [Evaluate]. The zero value has working defaults.
@@ -90,9 +88,6 @@ func Evaluate(rows []LoggedRow, cfg EvaluateConfig) (Evaluation, error) {
 	var sum, sum2 float64
 	for i := range terms {
 		sum, sum2 = sum+terms[i].weight, sum2+terms[i].weight*terms[i].weight
-		if rows[i].Target > 0 && 1/rows[i].P > cfg.MaxWeight {
-			e.Clipped++
-		}
 	}
 	if e.MeanWeight = sum / float64(len(rows)); sum2 > 0 {
 		e.EffectiveSamples = sum * sum / sum2

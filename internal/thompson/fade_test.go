@@ -41,7 +41,7 @@ func TestFaded(t *testing.T) {
 		if i%50 == 49 {
 			var data json.RawMessage
 			var err error
-			if data, err = s.Snapshot(); err != nil {
+			if data, err = s.State().MarshalJSON(); err != nil {
 				t.Fatal(err)
 			}
 			s = newSafe(t, nil)

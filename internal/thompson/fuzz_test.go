@@ -99,7 +99,7 @@ func FuzzReference(f *testing.F) {
 			now = now.Add(time.Duration(in.byte()) * 100 * time.Millisecond)
 			switch in.byte() % 8 {
 			case 0:
-				r.Sweep(now)
+				r.sweep(now)
 			case 1:
 				r.Forget(rank(int(in.byte()%4) + 1))
 			case 2, 3:
@@ -141,7 +141,7 @@ func FuzzReference(f *testing.F) {
 			t.Fatalf("%+v", s)
 		}
 		checkSums(t, r)
-		data, err := r.Snapshot()
+		data, err := r.State().MarshalJSON()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -213,7 +213,7 @@ func FuzzSafe(f *testing.F) {
 		if c := s.Compare(now); math.IsNaN(c.Difference) || st.Pending > 16 {
 			t.Fatalf("%+v, %+v", c, st)
 		}
-		data, err := s.Snapshot()
+		data, err := s.State().MarshalJSON()
 		if err != nil {
 			t.Fatal(err)
 		}

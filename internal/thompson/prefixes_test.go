@@ -217,7 +217,7 @@ func TestAbandonedPrefixes(t *testing.T) {
 	// They expire, also when nobody asks for them.
 	now = now.Add(2 * time.Hour)
 	for range DefaultMaxPrefixes / 4096 {
-		r.Sweep(now)
+		r.sweep(now)
 	}
 	if s := r.Stats(); s.Prefixes != 0 || s.Pending != 0 || s.Timeouts != DefaultMaxPending {
 		t.Errorf("after two hours: %+v", s)

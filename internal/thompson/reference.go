@@ -358,13 +358,13 @@ func (r *Reference) sumUp() {
 // it; without requests somebody else has to.
 func (r *Reference) Tick(now time.Time) {
 	if since := now.Sub(r.lastSweep); since < 0 || since >= r.cfg.SweepInterval {
-		r.Sweep(now)
+		r.sweep(now)
 	}
 }
 
-// Sweep gives decisions that have waited for feedback for too long the reward for that,
+// sweep gives decisions that have waited for feedback for too long the reward for that,
 // and returns how many there were. All that there ever were are in [ReferenceStats].
-func (r *Reference) Sweep(now time.Time) int {
+func (r *Reference) sweep(now time.Time) int {
 	r.lastSweep = now
 	n := 0
 	for i := r.pending.oldest; i != none; {

@@ -215,10 +215,10 @@ func TestReferenceTimeout(t *testing.T) {
 	}
 
 	id = decide(2000)
-	if n := r.Sweep(after(2119.9)); n != 0 || r.pending.get(id) == none {
+	if n := r.sweep(after(2119.9)); n != 0 || r.pending.get(id) == none {
 		t.Errorf("sweep: %d", n)
 	}
-	if n := r.Sweep(after(2120)); n != 1 || r.pending.get(id) != none {
+	if n := r.sweep(after(2120)); n != 1 || r.pending.get(id) != none {
 		t.Errorf("sweep without a request: %d", n)
 	}
 	if a.pending != 0 {
@@ -241,7 +241,7 @@ func TestReferenceClockBack(t *testing.T) {
 	if r.Stats().Timeouts != 1 || r.pending.get(id) != none || r.pending.get(young) == none || r.pending.get(ahead) == none {
 		t.Errorf("%+v, want the second decision to have timed out", r.Stats())
 	}
-	if n := r.Sweep(after(1120)); n != 3 || r.Stats().Pending != 0 {
+	if n := r.sweep(after(1120)); n != 3 || r.Stats().Pending != 0 {
 		t.Errorf("sweep: %d, %+v", n, r.Stats())
 	}
 }
@@ -532,11 +532,11 @@ func TestReferenceForgetsRanksThatLeft(t *testing.T) {
 	out := make([]Choice, 2)
 	both := []Arm{{ID: rank(1)}, {ID: rank(2)}}
 	r.Decide(start, d, &Request{}, both, out)
-	if r.Sweep(after(48 * 3600)); r.Stats().Arms != 2 {
+	if r.sweep(after(48 * 3600)); r.Stats().Arms != 2 {
 		t.Errorf("%d ranks after two quiet days, want 2", r.Stats().Arms)
 	}
 	r.Decide(after(48*3600), d, &Request{}, both[:1], out)
-	if r.Sweep(after(48*3600 + 1)); r.Stats().Arms != 1 {
+	if r.sweep(after(48*3600 + 1)); r.Stats().Arms != 1 {
 		t.Errorf("%d ranks, want 1", r.Stats().Arms)
 	}
 }

@@ -295,6 +295,12 @@ func (s *Safe) faded(now time.Time) float64 {
 	return fade(now, s.zero, s.cfg.HalfLife)
 }
 
+var safeFeatures = []string{"one", "overlap", "prefill", "kv", "inflight"}
+
+// SafeFeatures returns the names of what the safe policy knows of an arm, in the order of
+// [SafeChoice.X]. They must not be changed.
+func SafeFeatures() []string { return safeFeatures }
+
 // features makes x what the policy knows about the arm.
 func (a *safeArm) features(x *[safeDim]float64, arm *Arm) {
 	x[0] = 1

@@ -89,8 +89,9 @@ func (f *fleet) run(now time.Time, r *rand.Rand, chosen, prompt, conversation in
 	heap.Push(&f.ends, toyEnd{at: w.free.Add(itl * time.Duration(20+r.IntN(200))), id: id, rank: chosen, tokens: prompt, itl: itl})
 }
 
-// TestSafeKeepsItsPromises runs a thousand fleets, fewer under the race detector: nothing outside the guard is ever chosen,
-// losses stay within the budget, and probabilities are what they are said to be.
+// TestSafeKeepsItsPromises runs a thousand fleets, fewer under the race detector: nothing
+// outside the guard is ever chosen, losses stay within the budget, and probabilities are what
+// they are said to be.
 func TestSafeKeepsItsPromises(t *testing.T) {
 	runs, decisions, others := 1000, 0, 0
 	if testing.Short() || raceDetector {

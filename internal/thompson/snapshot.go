@@ -111,9 +111,6 @@ type State struct{ snapshot any }
 // MarshalJSON returns the snapshot that Restore of the same policy takes.
 func (s State) MarshalJSON() ([]byte, error) { return json.Marshal(s.snapshot) }
 
-// Snapshot returns [Reference.State] as JSON.
-func (r *Reference) Snapshot() ([]byte, error) { return r.State().MarshalJSON() }
-
 // State returns a copy of what was learned. Conversations and pending decisions are not
 // part of it.
 func (r *Reference) State() State {
@@ -166,9 +163,6 @@ func (r *Reference) restoreArm(s *refArmSnapshot) (*refArm, error) {
 	a.all, a.byKind = s.Latency, s.ByKind
 	return a, nil
 }
-
-// Snapshot returns [Safe.State] as JSON.
-func (s *Safe) Snapshot() ([]byte, error) { return s.State().MarshalJSON() }
 
 // State returns a copy of what was learned, with the budget and whether the policy has
 // stopped. Pending decisions are not part of it. It does not matter whether the policy is

@@ -23,7 +23,7 @@ func TestReferenceSnapshot(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	data, err := r.Snapshot()
+	data, err := r.State().MarshalJSON()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +31,7 @@ func TestReferenceSnapshot(t *testing.T) {
 	if err := other.Restore(data); err != nil {
 		t.Fatal(err)
 	}
-	again, err := other.Snapshot()
+	again, err := other.State().MarshalJSON()
 	if err != nil || string(again) != string(data) {
 		t.Errorf("the snapshot of what was restored differs (%v):\n%s", err, cmp.Diff(string(data), string(again)))
 	}
@@ -82,7 +82,7 @@ func TestSafeSnapshot(t *testing.T) {
 		for i := range 200 {
 			run(s, d, out1, float64(i), time.Duration(1+rnd.IntN(1e9)))
 		}
-		data, err := s.Snapshot()
+		data, err := s.State().MarshalJSON()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -110,7 +110,7 @@ func TestSafeSnapshot(t *testing.T) {
 func TestSafeRestoreBounds(t *testing.T) {
 	saved := newSafe(t, nil)
 	saved.until, saved.budget = after(1e9), -1e300
-	data, err := saved.Snapshot()
+	data, err := saved.State().MarshalJSON()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,11 +140,11 @@ func TestSnapshotRefused(t *testing.T) {
 	d, _ := seeded(1)
 	r.Decide(start, d, &Request{}, []Arm{{ID: rank(7)}}, make([]Choice, 1))
 	s.Decide(start, d, &Request{}, []Arm{{ID: rank(7)}}, make([]SafeChoice, 1))
-	ref, err := r.Snapshot()
+	ref, err := r.State().MarshalJSON()
 	if err != nil {
 		t.Fatal(err)
 	}
-	safe, err := s.Snapshot()
+	safe, err := s.State().MarshalJSON()
 	if err != nil {
 		t.Fatal(err)
 	}
