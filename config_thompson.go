@@ -38,7 +38,9 @@ type ThompsonConfig struct {
 	// file, with commas between them: "lints.v=0.3,affinity.base=0.2". None by default.
 	Override string `koanf:"override"`
 	// State is a file that what was learned is kept in between two runs, apart for the
-	// reference policy and for the others, which learn the same. Default none.
+	// reference policy and for the others, which learn the same. Each server needs its own:
+	// of two with the same file, the last to stop wins. What was learned of a model that no
+	// worker has had for an hour is dropped. Default none.
 	State string `koanf:"state"`
 }
 

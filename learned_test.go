@@ -1,8 +1,12 @@
 package stator_test
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
+	"io/fs"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -113,6 +117,116 @@ func TestThompsonState(t *testing.T) {
 	entries, _ := os.ReadDir(filepath.Dir(path))
 	if len(entries) != 2 {
 		t.Errorf("left behind: %v", entries)
+	}
+}
+
+// stateServer returns a server that keeps what is learned in a file, and what it logs.
+func stateServer(t *testing.T, path string) (*stator.Server, *bytes.Buffer) {
+	t.Helper()
+	cfg := stator.DefaultConfig()
+	cfg.Listen, cfg.Sim.Engines = "127.0.0.1:0", 1
+	thompson("safe", path)(&cfg)
+	log := new(bytes.Buffer)
+	srv, err := stator.New(cfg, stator.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return srv, log
+}
+
+// A file that can be neither used nor put aside stays as it is, and the server runs.
+func TestThompsonStateCannotBePutAside(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "learned.json")
+	if err := os.WriteFile(path, []byte("nonsense"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(path+".bad", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	srv, log := stateServer(t, path)
+	if err := srv.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := srv.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(path); string(got) != "nonsense" {
+		t.Errorf("what could not be used is %q, %v", got, err)
+	}
+	if text := log.String(); strings.Count(text, "level=WARN") != 1 || !strings.Contains(text, "cannot be used nor put aside") || strings.Contains(text, "kept_as") {
+		t.Errorf("log:\n%s", text)
+	}
+}
+
+// A place where no file can be written is known at the start; what comes of it later is
+// known at the end.
+func TestThompsonStateCannotBeWritten(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	path := filepath.Join(dir, "learned.json")
+	srv, _ := stateServer(t, path)
+	want := "router.thompson.state " + path + ": "
+	if err := srv.Start(t.Context()); !errors.Is(err, fs.ErrNotExist) || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("started without a directory: %v", err)
+	}
+
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	srv, _ = stateServer(t, path)
+	if err := srv.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
+		t.Errorf("left behind at the start: %v, %v", entries, err)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := srv.Close(); err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("closed without a directory: %v", err)
+	}
+}
+
+// The directory is there, but files in it cannot be made.
+func TestThompsonStateReadOnly(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o500); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Chmod(dir, 0o700) })
+	if f, err := os.CreateTemp(dir, ""); err == nil {
+		f.Close()
+		t.Skip("whoever runs this may write everywhere")
+	}
+	srv, _ := stateServer(t, filepath.Join(dir, "learned.json"))
+	if err := srv.Start(t.Context()); !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("started with a directory that is read only: %v", err)
+	}
+}
+
+// The file keeps the mode that somebody gave it.
+func TestThompsonStateMode(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "learned.json")
+	for _, want := range []fs.FileMode{0o600, 0o644, 0o640} {
+		if want != 0o600 { // which a new file has
+			if err := os.Chmod(path, want); err != nil {
+				t.Fatal(err)
+			}
+		}
+		srv, _ := stateServer(t, path)
+		if err := srv.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := srv.Close(); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Mode() != want {
+			t.Errorf("mode %v, want %v", info.Mode(), want)
+		}
 	}
 }
 

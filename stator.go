@@ -69,7 +69,8 @@ type Server struct {
 	sims  []*simEngine
 	clock simserver.Clock // of the simulated engines if their time is virtual
 
-	restored bool // what policies had learned was read, and may be written
+	restored bool       // what policies had learned was read, and may be written
+	saving   sync.Mutex // held while it is
 
 	http      []*http.Server
 	addr      net.Addr // of the API; nil before Start

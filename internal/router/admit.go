@@ -124,7 +124,6 @@ func (r *Router) retainLocked(w *worker, stays map[*slot]bool) (empty []*pool) {
 			delete(r.pools, key)
 			if p.bandit != nil {
 				r.learned.put(p)
-				r.keepLessonsLocked(key)
 			}
 		}
 	}

@@ -45,8 +45,9 @@ func (s poolStates) set(pool, learner string, state json.Marshaler) {
 	s[pool][learner] = state
 }
 
-// banditStates is what policies had learned before, until their pools come. What others
-// had learned than the one that is configured stays here for its day.
+// banditStates is what policies had learned before, until their pools come or their models
+// have long been unknown. What others had learned than the one that is configured stays
+// here for its day.
 type banditStates struct {
 	mu    sync.Mutex
 	saved poolStates
@@ -56,8 +57,12 @@ type banditStates struct {
 func (s *banditStates) take(pool, learner string) json.Marshaler {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	state := s.saved[pool][learner]
-	delete(s.saved[pool], learner)
+	states := s.saved[pool]
+	state := states[learner]
+	delete(states, learner)
+	if len(states) == 0 {
+		delete(s.saved, pool)
+	}
 	return state
 }
 
@@ -89,8 +94,8 @@ func (s *banditStates) copy() poolStates {
 	return out
 }
 
-// newBandit returns the policy of a new pool, with what was saved for it.
-func (r *Router) newBandit(key poolKey) *bandit {
+// banditFor returns the policy of a new pool, with what was saved for it.
+func (r *Router) banditFor(key poolKey) *bandit {
 	b, err := newBandit(r.cfg.Bandit, r.cfg.Metrics)
 	if err != nil {
 		panic("router: Bandit: " + err.Error()) // which it must not be
@@ -172,7 +177,7 @@ type banditFile struct {
 
 // SaveBandits returns what policies have learned, as JSON, or nil where none learns. What
 // was restored for pools that have not come, and what other policies had learned, is part
-// of it.
+// of it until their models are forgotten, or have not come for as long.
 func (r *Router) SaveBandits() ([]byte, error) {
 	if r.cfg.Bandit == nil {
 		return nil, nil
@@ -194,7 +199,7 @@ func (r *Router) SaveBandits() ([]byte, error) {
 		}
 		f.Pools[pool] = data
 	}
-	return json.MarshalIndent(&f, "", " ")
+	return json.Marshal(&f)
 }
 
 // RestoreBandits takes in what SaveBandits returned, for pools that are still to come. It is

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"bytes"
 	"encoding/json"
 	"sync"
 	"testing"
@@ -58,6 +59,9 @@ func TestPolicyState(t *testing.T) {
 		r, m := crew(t, cfg, tellers(2)...)
 		c.teach(t, r, m)
 		data := save(t, r)
+		if bytes.ContainsAny(data, " \n") {
+			t.Errorf("%s: there is room between what is saved: %s", name, data)
+		}
 
 		again := New(cfg)
 		t.Cleanup(again.Close)

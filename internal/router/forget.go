@@ -1,7 +1,8 @@
 package router
 
 import (
-	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -16,7 +17,8 @@ func (r *Router) dueLocked(m *Model, now time.Time) bool {
 	return w == nil || w.info.Load() != nil
 }
 
-// forgetModels forgets models that nobody serves any more, until the router is closed.
+// forgetModels forgets models that nobody serves any more, and what was learned of models
+// that have not come, until the router is closed.
 func (r *Router) forgetModels() {
 	t := time.NewTicker(max(r.cfg.ForgetModels/60, time.Millisecond))
 	defer t.Stop()
@@ -32,6 +34,9 @@ func (r *Router) forgetModels() {
 		}
 		if forgotten {
 			r.readmit()
+		}
+		if now.Sub(r.began) >= r.cfg.ForgetModels {
+			r.forgetLessons()
 		}
 	}
 }
@@ -59,11 +64,34 @@ func (r *Router) forgetModel(name string, now time.Time) bool {
 	}
 	delete(r.models, name)
 	r.cfg.Metrics.DropModel(name)
-	for _, pool := range m.lessons {
-		r.learned.drop(pool)
-	}
 	r.cfg.Log.Info("model is forgotten", "model", name, "without_workers", now.Sub(m.left).Round(time.Second))
 	return true
+}
+
+// forgetLessons forgets what was learned in pools of models that are not known.
+func (r *Router) forgetLessons() {
+	r.mu.RLock() // so that no model comes in between
+	defer r.mu.RUnlock()
+	for pool := range r.learned.copy() {
+		if !r.knowsPoolLocked(pool) {
+			r.learned.drop(pool)
+		}
+	}
+}
+
+// knowsPoolLocked reports whether a pool of that name can be one of a model that is known.
+// Names of models may have slashes in them, as those of pools do.
+func (r *Router) knowsPoolLocked(pool string) bool {
+	for i := range len(pool) {
+		if pool[i] != '/' || r.models[pool[:i]] == nil {
+			continue
+		}
+		size, _, _ := strings.Cut(pool[i+1:], "/")
+		if _, err := strconv.Atoi(size); err == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // readmit has workers admitted anew of whose models there was no room for all.
@@ -81,15 +109,6 @@ func (r *Router) readmit() {
 // roomLocked reports whether a model is known or may become so.
 func (r *Router) roomLocked(name string) bool {
 	return r.models[name] != nil || len(r.models) < r.cfg.MaxModels
-}
-
-// keepLessonsLocked notes that what was learned in a former pool of a model is kept.
-func (r *Router) keepLessonsLocked(key poolKey) {
-	m := *r.models[key.model]
-	if pool := key.String(); !slices.Contains(m.lessons, pool) {
-		m.lessons = append(slices.Clip(m.lessons), pool)
-	}
-	r.models[key.model] = &m
 }
 
 // drop forgets what was learned in a pool, by whomever.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -178,6 +179,39 @@ func TestForgottenModelUnlearns(t *testing.T) {
 		if n := len(r.learned.copy()); n != 0 {
 			t.Errorf("what was learned is kept for %d pools of a model that is forgotten", n)
 		}
+	})
+}
+
+// TestLessonsOfUnknownModelsLeave: what was restored is kept for as long as a model is, and
+// all of it while the model is known.
+func TestLessonsOfUnknownModelsLeave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const other = `{"reference":{}}`
+		file := `{"version":2,"pools":{"m/16":` + other + `,"m/32/gpt/eagle":` + other +
+			`,"m/large/16":` + other + `,"gone/16":` + other + `,"org/gone/16/gpt":` + other + `}}`
+		r := New(Config{Mode: KV, Bandit: safePolicy(nil), Seed: 1})
+		t.Cleanup(r.Close)
+		if err := r.RestoreBandits([]byte(file)); err != nil {
+			t.Fatal(err)
+		}
+		crewOf(t, r, tellers(1)...)
+		want := func(pools ...string) {
+			t.Helper()
+			if got := slices.Sorted(maps.Keys(r.learned.copy())); !slices.Equal(got, pools) {
+				t.Errorf("what was learned is kept for %q, want %q", got, pools)
+			}
+		}
+		pass(58 * time.Minute)
+		want("gone/16", "m/16", "m/32/gpt/eagle", "m/large/16", "org/gone/16/gpt")
+		pass(4 * time.Minute)
+		want("m/16", "m/32/gpt/eagle")
+		pass(3 * time.Hour)
+		want("m/16", "m/32/gpt/eagle")
+		r.Remove(1)
+		pass(58 * time.Minute)
+		want("m/16", "m/32/gpt/eagle")
+		pass(4 * time.Minute)
+		want()
 	})
 }
 

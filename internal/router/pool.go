@@ -98,7 +98,7 @@ func newPool(r *Router, key poolKey) *pool {
 		p.line = newLine(p, r.cfg.Queue)
 	}
 	if r.cfg.Bandit != nil && r.cfg.Mode == KV && r.cfg.Selector == nil {
-		p.bandit = r.newBandit(key)
+		p.bandit = r.banditFor(key)
 	}
 	return p
 }

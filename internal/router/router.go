@@ -301,9 +301,8 @@ type Model struct {
 	thresholds *atomic.Pointer[Thresholds]
 	booked     *atomic.Int64 // requests
 
-	left    time.Time   // when no worker had it any more
-	last    kv.WorkerID // the one that had it until then; 0 while there is one that has it
-	lessons []string    // names of its former pools for which what was learned is kept
+	left time.Time   // when no worker had it any more
+	last kv.WorkerID // the one that had it until then; 0 while there is one that has it
 }
 
 // Lookup returns the model with that name, or [ErrUnknownModel]. An adapter has two
