@@ -32,7 +32,7 @@ var layers = [][]string{
 	{"internal/tokenize/chat", "internal/tokenize/hf", "internal/tokenize/prefix"},
 	{"internal/engine", "internal/kv/dynamo", "internal/kv/enginehash", "internal/kvlog", "internal/tokenize", "internal/tokenize/detok", "internal/tokenize/model", "internal/tokenize/normal", "internal/tokenize/split", "internal/simengine", "internal/trace", "hints"},
 	{"internal/onig"},
-	{"internal/engine/promtext", "internal/zmtp", "internal/hub", "internal/jinja", "internal/kv", "internal/openai", "internal/metrics", "internal/learn", "internal/ucd", "nvext", "trie"},
+	{"internal/engine/promtext", "internal/zmtp", "internal/hub", "internal/jinja", "internal/kv", "internal/openai", "internal/metrics", "internal/learn", "internal/terminal", "internal/ucd", "nvext", "trie"},
 }
 
 // core packages decide: the same inputs give the same answer, in a server, in a

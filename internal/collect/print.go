@@ -9,8 +9,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 	"unicode/utf8"
+
+	"github.com/stator-ai/stator/internal/terminal"
 )
 
 const (
@@ -206,11 +207,11 @@ func (p *printer) head(r *Results) {
 	if r.Compat != "" {
 		when += ", compat " + string(r.Compat)
 	}
-	fmt.Fprintf(&p.w, "%s  %s\n", p.styled(bold, visible(r.PrometheusURL)), when)
+	fmt.Fprintf(&p.w, "%s  %s\n", p.styled(bold, terminal.Line(r.PrometheusURL)), when)
 }
 
 func (p *printer) row(row row) {
-	line := fmt.Sprintf("  %-*s  %*s", p.name, visible(row.name), p.value, row.value)
+	line := fmt.Sprintf("  %-*s  %*s", p.name, terminal.Line(row.name), p.value, row.value)
 	if row.absent {
 		line = p.styled(dim, line)
 	}
@@ -219,7 +220,7 @@ func (p *printer) row(row row) {
 		line += fmt.Sprintf("  %-*s", p.bars, p.look.History.line(row.history, p.bars))
 	}
 	if row.note != "" {
-		line += "  " + p.styled(dim, visible(row.note))
+		line += "  " + p.styled(dim, terminal.Line(row.note))
 	}
 	p.w.WriteString(strings.TrimRight(line, " ") + "\n")
 }
@@ -256,7 +257,7 @@ func (p *printer) missing(r *Results) {
 		for _, g := range gaps[reason] {
 			p.w.WriteString(strings.TrimRight(fmt.Sprintf("  %-*s  %s", width, g.field, g.series), " ") + "\n")
 		}
-		fmt.Fprintf(&p.w, "    %s\n", p.styled(bold, "-> "+visible(reason)))
+		fmt.Fprintf(&p.w, "    %s\n", p.styled(bold, "-> "+terminal.Line(reason)))
 	}
 }
 
@@ -270,7 +271,7 @@ func (p *printer) list(title string, lines []string) {
 	}
 	p.title(style, title)
 	for _, line := range lines {
-		fmt.Fprintf(&p.w, "  %s\n", visible(line))
+		fmt.Fprintf(&p.w, "  %s\n", terminal.Line(line))
 	}
 }
 
@@ -359,16 +360,3 @@ func labelText(labels map[string]string) string {
 }
 
 func customKey(name string, labels map[string]string) string { return name + labelText(labels) }
-
-// visible returns text in one line without anything that is not to be seen.
-func visible(text string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '\n' || r == '\t' || r == '\r':
-			return ' '
-		case !unicode.IsPrint(r):
-			return '\uFFFD'
-		}
-		return r
-	}, text)
-}

@@ -6,7 +6,8 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"unicode"
+
+	"github.com/stator-ai/stator/internal/terminal"
 )
 
 // styles are how states look on a terminal.
@@ -59,16 +60,16 @@ func (p *printer) styled(style, text string) string {
 }
 
 func (p *printer) engine(e *Engine) {
-	title := visible(e.URL)
+	title := terminal.Line(e.URL)
 	p.w.WriteString(p.styled(bold, title))
 	if e.Kind != "" {
-		p.w.WriteString("  " + visible(e.Kind))
+		p.w.WriteString("  " + terminal.Line(e.Kind))
 	}
 	if e.Version != "" {
-		p.w.WriteString(" " + visible(e.Version))
+		p.w.WriteString(" " + terminal.Line(e.Version))
 	}
 	if len(e.Models) > 0 {
-		p.w.WriteString("  " + visible(e.Models[0]))
+		p.w.WriteString("  " + terminal.Line(e.Models[0]))
 		if more := len(e.Models) - 1; more > 0 {
 			fmt.Fprintf(p.w, " and %d more", more)
 		}
@@ -87,22 +88,9 @@ func (p *printer) engine(e *Engine) {
 			p.w.WriteByte('\n')
 		}
 		problems = problem
-		fmt.Fprintf(p.w, "  %s  %-*s  %s\n", p.styled(styles[c.Status], fmt.Sprintf("%-4s", c.Status)), width, c.Name, visible(c.Text))
+		fmt.Fprintf(p.w, "  %s  %-*s  %s\n", p.styled(styles[c.Status], fmt.Sprintf("%-4s", c.Status)), width, c.Name, terminal.Line(c.Text))
 		if c.Advice != "" {
-			fmt.Fprintf(p.w, "        %-*s  %s\n", width, "", p.styled(bold, "-> "+visible(c.Advice)))
+			fmt.Fprintf(p.w, "        %-*s  %s\n", width, "", p.styled(bold, "-> "+terminal.Line(c.Advice)))
 		}
 	}
-}
-
-// visible returns text in one line without anything that is not to be seen.
-func visible(text string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '\n' || r == '\t' || r == '\r':
-			return ' '
-		case !unicode.IsPrint(r):
-			return '\uFFFD'
-		}
-		return r
-	}, text)
 }

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
-	"unicode"
 
+	"github.com/stator-ai/stator/internal/terminal"
 	"github.com/stator-ai/stator/nvext"
 )
 
@@ -201,15 +201,7 @@ func visible(text string) string {
 		}
 		n++
 	}
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '\n' || r == '\t' || r == '\r':
-			return ' '
-		case !unicode.IsPrint(r):
-			return '\uFFFD'
-		}
-		return r
-	}, text)
+	return terminal.Line(text)
 }
 
 func (r *Report) cells(v Interval) []string {
