@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/stator-ai/stator/internal/metrics"
-	"github.com/stator-ai/stator/internal/router"
-	"github.com/stator-ai/stator/internal/simserver"
 )
 
 // series returns what /metrics says now.
@@ -258,18 +256,7 @@ func TestProcessorOutcomes(t *testing.T) {
 // TestRouterErrors: nobody is found because all are busy.
 func TestRouterErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		limit := uint64(1)
-		rg := newRig(t, rigConfig{
-			sim:    simserver.Config{TTFT: time.Minute},
-			router: router.Config{Thresholds: router.Thresholds{PrefillTokens: &limit}},
-		})
-		first := rg.request(t, "/v1/chat/completions", hello)
-		go func() {
-			if resp, err := rg.client.Do(first); err == nil {
-				resp.Body.Close()
-			}
-		}()
-		synctest.Wait()
+		rg := newBusyRig(t)
 		const work = `{dynamo_component="backend",dynamo_endpoint="generate",dynamo_namespace=`
 		rg.post(t, "/v1/chat/completions", hello)
 		rg.wantSeries(t, map[string]float64{

@@ -94,21 +94,28 @@ func TestEndOfStreamAfterALongSilence(t *testing.T) {
 	})
 }
 
+// newBusyRig returns one whose only worker is past its threshold for a minute, as it
+// computes the prompt of a request. It is for a bubble of virtual time.
+func newBusyRig(t *testing.T) *rig {
+	limit := uint64(1)
+	rg := newRig(t, rigConfig{
+		sim:    simserver.Config{TTFT: time.Minute},
+		router: router.Config{Thresholds: router.Thresholds{PrefillTokens: &limit}},
+	})
+	first := rg.request(t, "/v1/chat/completions", hello)
+	go func() {
+		if resp, err := rg.client.Do(first); err == nil {
+			resp.Body.Close()
+		}
+	}()
+	synctest.Wait()
+	return rg
+}
+
 // TestBusyServerIsReady: shedding is no reason to send everyone elsewhere.
 func TestBusyServerIsReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		limit := uint64(1)
-		rg := newRig(t, rigConfig{
-			sim:    simserver.Config{TTFT: time.Minute},
-			router: router.Config{Thresholds: router.Thresholds{PrefillTokens: &limit}},
-		})
-		first := rg.request(t, "/v1/chat/completions", hello)
-		go func() {
-			if resp, err := rg.client.Do(first); err == nil {
-				resp.Body.Close()
-			}
-		}()
-		synctest.Wait()
+		rg := newBusyRig(t)
 		if resp, body := rg.post(t, "/v1/chat/completions", hello); resp.StatusCode != 503 {
 			t.Errorf("over the threshold: %d %s", resp.StatusCode, body)
 		}
